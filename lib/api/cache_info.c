@@ -1,0 +1,95 @@
+/* What can be asked of a cache. */
+#include <string.h>
+
+#include "api/objects.h"
+#include "base/checked.h"
+
+/* Bytes of a fixed pool beyond an empty growing one: pages and the tables about them. */
+static tq_status pool_bytes(const struct tqi_pool *pool, uint64_t pages, uint64_t *page_memory,
+                            uint64_t *tables) {
+    size_t bytes;
+    if (!tqi_mul_size(pool->page_bytes, pages, &bytes))
+        return tqi_fail(TQ_ERR_INVALID_ARGUMENT, "max_pages: the pool's size overflows");
+    *page_memory = bytes;
+    *tables = pages * 2 * sizeof(uint32_t) + 8 * sizeof(uint8_t *);
+    return TQ_OK;
+}
+
+/* Builds the cache without its pages: what is left to count is the pool. */
+tq_status tq_cache_estimate(const tq_context *ctx, const tq_cache_config *config,
+                            tq_footprint *out) {
+    tq_cache_config c;
+    tq_cache *cache;
+    TQI_REQUIRE(out != NULL, "out: must not be NULL");
+    TQI_TRY(tqi_struct_check_out("footprint", sizeof *out, out));
+    TQI_TRY(tqi_resolve_config(ctx, config, &c));
+    uint64_t max_pages = c.max_pages, page_memory = 0, tables = 0;
+    c.max_pages = 0;
+    TQI_TRY(tqi_cache_build((tq_context *)(uintptr_t)ctx, &c, &cache));
+    tq_footprint full = {.page_tokens = c.page_tokens, .bytes_per_page = cache->pool.page_bytes};
+    full.bytes_per_token = tqi_div_up(full.bytes_per_page, c.page_tokens);
+    tq_status status = TQ_OK;
+    if (max_pages)
+        status = pool_bytes(&cache->pool, max_pages, &page_memory, &tables);
+    int on_host = ctx->device->page_memory == TQ_MEM_HOST;
+    full.host_bytes = cache->heap.host_bytes + tables + (on_host ? page_memory : 0);
+    full.device_bytes = cache->heap.device_bytes + (on_host ? 0 : page_memory);
+    tq_cache_destroy(cache);
+    if (status == TQ_OK)
+        tqi_struct_out(out, &full, sizeof full);
+    return status;
+}
+
+tq_status tq_cache_get_config(const tq_cache *cache, tq_cache_config *out) {
+    TQI_CHECK_CACHE(cache);
+    TQI_REQUIRE(out != NULL, "out: must not be NULL");
+    TQI_TRY(tqi_struct_check_out("cache config", sizeof *out, out));
+    tqi_struct_out(out, &cache->config, sizeof cache->config);
+    return TQ_OK;
+}
+
+static void count_pages(const struct tqi_pool *pool, tq_cache_stats *s) {
+    s->pages_total = pool->n_pages;
+    for (uint64_t i = 0; i < pool->n_pages; i++) {
+        s->pages_used += pool->references[i] > 0;
+        s->pages_shared += pool->references[i] > 1;
+    }
+}
+
+tq_status tq_cache_get_stats(const tq_cache *cache, tq_cache_stats *out) {
+    TQI_CHECK_CACHE(cache);
+    TQI_REQUIRE(out != NULL, "out: must not be NULL");
+    TQI_TRY(tqi_struct_check_out("cache stats", sizeof *out, out));
+    tq_cache_stats s = {.n_seqs = cache->seqs.n_alive,
+                        .host_bytes = cache->heap.host_bytes,
+                        .device_bytes = cache->heap.device_bytes};
+    count_pages(&cache->pool, &s);
+    for (uint32_t i = 0; i < cache->seqs.n_slots; i++)
+        if (cache->seqs.slots[i].alive)
+            s.tokens += tqi_seq_shortest(&cache->seqs, &cache->seqs.slots[i]);
+    for (uint32_t w = 0; w < cache->ctx->executor.n_workers; w++) {
+        s.nan_values += cache->counts[w].nan;
+        s.inf_values += cache->counts[w].inf;
+    }
+    tqi_struct_out(out, &s, sizeof s);
+    return TQ_OK;
+}
+
+const char *tq_cache_kernel_name(const tq_cache *cache, uint32_t layer, tq_op op) {
+    if (!cache || layer >= cache->config.n_layers)
+        return NULL;
+    const struct tqi_layer *l = &cache->layers[layer].layer;
+    tq_format k = l->k.format->id, v = l->v.format->id;
+    switch (op) {
+    case TQ_OP_ENCODE_K:
+        return l->encode_k->encode[k].name;
+    case TQ_OP_ENCODE_V:
+        return l->encode_v->encode[v].name;
+    case TQ_OP_SCORE:
+        return l->attend->score[k].name;
+    case TQ_OP_ACCUMULATE:
+        return l->attend->accumulate[v].name;
+    default:
+        return NULL;
+    }
+}

@@ -1,0 +1,82 @@
+/* The objects behind the public handles, and the checks that the api files share. */
+#ifndef TQI_API_OBJECTS_H
+#define TQI_API_OBJECTS_H
+
+#include "base/executor.h"
+#include "base/heap.h"
+#include "device/device.h"
+#include "page/seq.h"
+
+struct tq_context {
+    struct tqi_heap heap; /* holds the context itself */
+    struct tqi_executor executor;
+    const struct tqi_device *device;
+    uint64_t cpu_features;
+    struct tqi_kernels kernels;
+};
+
+/* A layer, with what the drivers do not need to know. */
+struct tqi_cache_layer {
+    struct tqi_layer layer;
+    uint32_t appended; /* since create or reset */
+    float *means[2];   /* K, V: owned, or NULL */
+    float *scales[2];  /* K, V: [n_kv_heads] values, then reciprocals; owned */
+};
+
+struct tq_cache {
+    tq_context *ctx;
+    struct tqi_heap heap;   /* everything the cache holds, itself included */
+    tq_cache_config config; /* resolved; layer_formats points at formats */
+    tq_layer_formats *formats;
+    struct tqi_cache_layer *layers;
+    uint32_t *flips; /* random signs of all distinct rotations */
+    size_t n_flips;
+    struct tqi_pool pool;
+    struct tqi_seqs seqs;
+    float *scratch; /* of append, for every worker */
+    size_t scratch_floats;
+    struct tqi_nonfinite *counts; /* per worker */
+};
+
+/* ---- struct_size (struct_size.c) ---------------------------------------------------- */
+
+enum { TQI_STRUCT_SIZE_LIMIT = 4096 };
+
+/* Copies a caller's struct into one of this library's: a missing tail becomes zero, an
+ * unknown tail must be zero. `from` begins with its uint32_t struct_size; `first` is the
+ * size of the first published version. */
+tq_status tqi_struct_in(const char *name, void *to, size_t size, size_t first, const void *from);
+/* Checks an output struct; tqi_struct_out() then copies what fits and zero-fills the
+ * rest, leaving struct_size as the caller set it. */
+tq_status tqi_struct_check_out(const char *name, size_t first, const void *out);
+void tqi_struct_out(void *out, const void *from, size_t size);
+
+/* ---- rows (rows.c) ------------------------------------------------------------------ */
+
+/* Checks rows and resolves their strides for n_heads rows of dim elements. */
+tq_status tqi_check_rows_in(const char *name, const tq_rows_in *rows, uint32_t n_heads,
+                            uint32_t dim, tq_rows_in *out);
+tq_status tqi_check_rows_out(const char *name, const tq_rows_out *rows, uint32_t n_heads,
+                             uint32_t dim, tq_rows_out *out);
+
+/* ---- cache (cache_config.c, cache.c) ------------------------------------------------ */
+
+/* Checks a configuration and resolves its defaults; formats (n_layers pairs) may be NULL.
+ * Resolved: everything but layer_formats, which becomes NULL. */
+tq_status tqi_resolve_config(const tq_context *ctx, const tq_cache_config *from,
+                             tq_cache_config *to);
+/* Formats of one layer of a checked configuration. */
+tq_layer_formats tqi_layer_formats(const tq_cache_config *config, uint32_t layer);
+
+/* Creates a cache from a resolved configuration. */
+tq_status tqi_cache_build(tq_context *ctx, const tq_cache_config *resolved, tq_cache **out);
+
+#define TQI_CHECK_CACHE(cache) TQI_REQUIRE((cache) != NULL, "cache: must not be NULL")
+#define TQI_CHECK_LAYER(cache, index)                                                       \
+    TQI_REQUIRE((index) < (cache)->config.n_layers, "layer: %u, the cache has %u", (index), \
+                (cache)->config.n_layers)
+
+/* View of a sequence in a layer. */
+struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer);
+
+#endif

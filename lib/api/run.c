@@ -1,0 +1,147 @@
+#include <math.h>
+#include <string.h>
+
+#include "api/objects.h"
+#include "base/checked.h"
+
+struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer) {
+    const struct tqi_pool *pool = &cache->pool;
+    struct tqi_page_view view = {.chunks = pool->chunks,
+                                 .chunk_pages = pool->chunk_pages,
+                                 .layer_offset =
+                                     pool->layer_offset[layer] * (size_t)pool->chunk_pages,
+                                 .layer_bytes = pool->layer_bytes[layer],
+                                 .blob_bytes = cache->layers[layer].layer.page.bytes,
+                                 .pages = seq->pages,
+                                 .page_tokens = cache->config.page_tokens,
+                                 .length = seq->lengths[layer]};
+    return view;
+}
+
+/* ---- append ---------------------------------------------------------------------------- */
+
+static tq_status append(tq_cache *cache, struct tqi_seq *seq, uint32_t layer, uint32_t n_tokens,
+                        const tq_rows_in *k, const tq_rows_in *v, tq_stream stream) {
+    TQI_TRY(tqi_seq_make_room(&cache->seqs, seq, layer, n_tokens));
+    struct tqi_encode_job job = {.layer = &cache->layers[layer].layer,
+                                 .view = tqi_view_of(cache, seq, layer),
+                                 .n_tokens = n_tokens,
+                                 .k = *k,
+                                 .v = *v,
+                                 .executor = &cache->ctx->executor,
+                                 .scratch = cache->scratch,
+                                 .scratch_floats = cache->scratch_floats,
+                                 .counts = cache->counts};
+    TQI_TRY(cache->ctx->device->append(&job, stream));
+    seq->lengths[layer] += n_tokens;
+    cache->layers[layer].appended = 1;
+    return TQ_OK;
+}
+
+tq_status tq_append(tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n_tokens,
+                    const tq_rows_in *k, const tq_rows_in *v, tq_stream stream) {
+    TQI_CHECK_CACHE(cache);
+    TQI_CHECK_LAYER(cache, layer);
+    const tq_cache_config *c = &cache->config;
+    struct tqi_seq *seq = tqi_seq_find(&cache->seqs, id);
+    tq_rows_in k_rows, v_rows;
+    if (!seq)
+        return TQ_ERR_NOT_FOUND;
+    if (n_tokens == 0)
+        return TQ_OK;
+    TQI_TRY(tqi_check_rows_in("k", k, c->n_kv_heads, c->head_dim, &k_rows));
+    TQI_TRY(tqi_check_rows_in("v", v, c->n_kv_heads, c->v_head_dim, &v_rows));
+    return append(cache, seq, layer, n_tokens, &k_rows, &v_rows, stream);
+}
+
+/* ---- attend ---------------------------------------------------------------------------- */
+
+static tq_status check_params(const tq_attend_params *from, tq_attend_params *to) {
+    memset(to, 0, sizeof *to);
+    if (from)
+        TQI_TRY(tqi_struct_in("attend params", to, sizeof *to, sizeof *to, from));
+    TQI_REQUIRE((to->flags & ~TQ_ATTEND_CAUSAL) == 0, "attend params: unknown flags 0x%x",
+                to->flags);
+    TQI_REQUIRE(to->reserved == 0, "attend params: reserved must be 0");
+    TQI_REQUIRE(isfinite(to->scale), "attend params: scale is not finite");
+    return TQ_OK;
+}
+
+tq_status tq_attend(const tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n_queries,
+                    const tq_attend_params *params, const tq_rows_in *q, const tq_rows_out *out,
+                    float *lse, tq_stream stream) {
+    TQI_CHECK_CACHE(cache);
+    TQI_CHECK_LAYER(cache, layer);
+    const tq_cache_config *c = &cache->config;
+    const struct tqi_seq *seq = tqi_seq_find(&cache->seqs, id);
+    tq_attend_params p;
+    if (!seq)
+        return TQ_ERR_NOT_FOUND;
+    TQI_TRY(check_params(params, &p));
+    if (n_queries == 0)
+        return TQ_OK;
+    struct tqi_attend_job job = {.layer = &cache->layers[layer].layer,
+                                 .view = tqi_view_of(cache, seq, layer),
+                                 .n_queries = n_queries,
+                                 .group = c->n_q_heads / c->n_kv_heads,
+                                 .causal = p.flags & TQ_ATTEND_CAUSAL,
+                                 .scale = p.scale != 0 ? (double)p.scale : 1 / sqrt(c->head_dim),
+                                 .lse = lse,
+                                 .executor = &cache->ctx->executor,
+                                 .heap = &cache->heap};
+    TQI_TRY(tqi_check_rows_in("q", q, c->n_q_heads, c->head_dim, &job.q));
+    TQI_TRY(tqi_check_rows_out("out", out, c->n_q_heads, c->v_head_dim, &job.out));
+    return cache->ctx->device->attend(&job, stream);
+}
+
+/* ---- inspection ------------------------------------------------------------------------ */
+
+tq_status tq_read_rows(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_t first,
+                       uint32_t n_tokens, const tq_rows_out *k, const tq_rows_out *v) {
+    TQI_CHECK_CACHE(cache);
+    TQI_CHECK_LAYER(cache, layer);
+    const tq_cache_config *c = &cache->config;
+    const struct tqi_seq *seq = tqi_seq_find(&cache->seqs, id);
+    tq_rows_out k_rows, v_rows;
+    if (!seq)
+        return TQ_ERR_NOT_FOUND;
+    uint64_t length = seq->lengths[layer];
+    TQI_REQUIRE(first <= length && n_tokens <= length - first,
+                "tokens %llu to %llu: the sequence has %llu in layer %u", (unsigned long long)first,
+                (unsigned long long)first + n_tokens, (unsigned long long)length, layer);
+    if (k)
+        TQI_TRY(tqi_check_rows_out("k", k, c->n_kv_heads, c->head_dim, &k_rows));
+    if (v)
+        TQI_TRY(tqi_check_rows_out("v", v, c->n_kv_heads, c->v_head_dim, &v_rows));
+    struct tqi_decode_job job = {.layer = &cache->layers[layer].layer,
+                                 .view = tqi_view_of(cache, seq, layer),
+                                 .first = first,
+                                 .n_tokens = n_tokens,
+                                 .k = k ? &k_rows : NULL,
+                                 .v = v ? &v_rows : NULL,
+                                 .heap = &cache->heap};
+    return cache->ctx->device->decode(&job);
+}
+
+tq_status tq_read_page(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_t page,
+                       uint32_t kv_head, void *buf, size_t size, size_t *written) {
+    TQI_CHECK_CACHE(cache);
+    TQI_CHECK_LAYER(cache, layer);
+    TQI_REQUIRE(written != NULL, "written: must not be NULL");
+    TQI_REQUIRE(kv_head < cache->config.n_kv_heads, "kv_head: %u, the cache has %u", kv_head,
+                cache->config.n_kv_heads);
+    const struct tqi_seq *seq = tqi_seq_find(&cache->seqs, id);
+    if (!seq)
+        return TQ_ERR_NOT_FOUND;
+    struct tqi_page_view view = tqi_view_of(cache, seq, layer);
+    uint64_t n_pages = tqi_div_up(view.length, view.page_tokens);
+    TQI_REQUIRE(page < n_pages, "page: %llu, the sequence has %llu in layer %u",
+                (unsigned long long)page, (unsigned long long)n_pages, layer);
+    *written = view.blob_bytes;
+    if (!buf)
+        return TQ_OK;
+    if (size < view.blob_bytes)
+        return tqi_fail(TQ_ERR_BUFFER_TOO_SMALL, "buf: %zu bytes, the page has %zu", size,
+                        view.blob_bytes);
+    return cache->ctx->device->read(buf, tqi_view_blob(&view, page, kv_head), view.blob_bytes);
+}

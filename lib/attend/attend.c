@@ -1,0 +1,247 @@
+/*
+ * Attention of one sequence and layer. Work is cut into tasks of (kv head, tile of query
+ * rows, split of tokens); a task walks its pages: score, softmax, accumulate. The states
+ * of the splits are then merged in order. Tiles share the decoding of codes between the
+ * query rows of a kv head. Splits lie at fixed tokens, so that results depend neither on
+ * the number of workers nor on what else is in the call.
+ */
+#include "attend/attend.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/half.h"
+
+enum {
+    TILE_ROWS = 32,        /* query rows that a task scores together */
+    SPLIT_TOKENS = 2048,   /* multiple of the largest page */
+    STATES_BYTES = 1 << 25 /* queries are taken in blocks whose states fit in about this */
+};
+
+/* Sizes of one call and the memory of its workers. */
+struct plan {
+    const struct tqi_attend_job *job;
+    const struct tqi_level *level;
+    uint32_t first_query, n_queries; /* the block at hand */
+    uint32_t rows, tiles;            /* query rows of a kv head in the block; tiles of them */
+    uint32_t n_splits;
+    size_t query_bytes, state_bytes, scores_bytes, scratch_bytes, worker_bytes;
+    char *states;  /* [kv head][split][row] */
+    char *workers; /* [worker] */
+};
+
+/* A worker's memory. */
+struct workspace {
+    char *queries, *scores, *scratch;
+    double *out;
+    float *row;
+};
+
+static struct workspace workspace_of(const struct plan *p, uint32_t worker) {
+    struct workspace w;
+    w.queries = p->workers + worker * p->worker_bytes;
+    w.scores = w.queries + TILE_ROWS * p->query_bytes;
+    w.scratch = w.scores + p->scores_bytes;
+    w.out = (double *)(void *)(w.scratch + p->scratch_bytes);
+    w.row = (float *)(void *)(w.out + p->job->layer->v.layout.dim);
+    return w;
+}
+
+static char *state_of(const struct plan *p, uint32_t head, uint32_t split, uint32_t row) {
+    return p->states + (((size_t)head * p->n_splits + split) * p->rows + row) * p->state_bytes;
+}
+
+/* Query token and head of row r of a kv head. */
+static uint32_t query_of(const struct plan *p, uint32_t r) {
+    return p->first_query + r / p->job->group;
+}
+
+static uint32_t q_head_of(const struct plan *p, uint32_t head, uint32_t r) {
+    return head * p->job->group + r % p->job->group;
+}
+
+/* Tokens that row r sees. */
+static uint64_t visible_of(const struct plan *p, uint32_t r) {
+    const struct tqi_attend_job *job = p->job;
+    if (!job->causal)
+        return job->view.length;
+    uint64_t after = job->n_queries - 1 - query_of(p, r); /* query rows behind this one */
+    return job->view.length > after ? job->view.length - after : 0;
+}
+
+/* Queries are not sanitised: what is not finite must show in the output. */
+static void load_query(const struct plan *p, uint32_t head, uint32_t r, float *out) {
+    const tq_rows_in *q = &p->job->q;
+    int64_t at =
+        (int64_t)query_of(p, r) * q->token_stride + (int64_t)q_head_of(p, head, r) * q->head_stride;
+    for (uint32_t i = 0; i < p->job->layer->k.layout.dim; i++) {
+        if (q->dtype == TQ_F32) {
+            memcpy(&out[i], (const char *)q->data + (at + i) * 4, sizeof out[i]);
+            continue;
+        }
+        uint16_t h;
+        memcpy(&h, (const char *)q->data + (at + i) * 2, sizeof h);
+        out[i] = q->dtype == TQ_F16 ? tqi_f16_to_float(h) : tqi_bf16_to_float(h);
+    }
+}
+
+/* One page: rows [first_row, + n_rows) of a head over tokens [from, to) of page `page`. */
+static void attend_page(const struct plan *p, struct workspace *w, uint32_t head, uint32_t split,
+                        uint32_t first_row, uint32_t n_rows, uint64_t page, uint64_t to) {
+    const struct tqi_layer *layer = p->job->layer;
+    uint32_t page_tokens = p->job->view.page_tokens, visible[TILE_ROWS];
+    uint64_t start = page * page_tokens;
+    struct tqi_tile tile = {.blob = tqi_view_blob(&p->job->view, page, head), .first = 0};
+    tile.last = (uint32_t)(to - start < page_tokens ? to - start : page_tokens);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        uint64_t sees = visible_of(p, first_row + r);
+        uint64_t here = sees > start ? sees - start : 0;
+        visible[r] = here < tile.last ? (uint32_t)here : tile.last;
+    }
+    tile.scale = layer->k_scale[head];
+    p->level->score[layer->k.format->id].run(&layer->k, &tile, w->queries, n_rows, page_tokens,
+                                             w->scores, w->scratch);
+    char *states = state_of(p, head, split, first_row);
+    p->level->softmax(states, p->state_bytes, w->scores, page_tokens, visible, n_rows, tile.last,
+                      p->job->scale);
+    tile.scale = layer->v_scale[head];
+    p->level->accumulate[layer->v.format->id].run(&layer->v, &tile, w->scores, n_rows, page_tokens,
+                                                  states, p->state_bytes, w->scratch);
+}
+
+static uint32_t tile_rows(const struct plan *p, uint32_t tile) {
+    uint32_t left = p->rows - tile * TILE_ROWS;
+    return left < TILE_ROWS ? left : TILE_ROWS;
+}
+
+/* Task of (kv head, tile, split): fills the states of its rows. */
+static void attend_split(void *arg, uint32_t index, uint32_t worker) {
+    const struct plan *p = arg;
+    uint32_t split = index % p->n_splits, tile = index / p->n_splits % p->tiles;
+    uint32_t head = index / p->n_splits / p->tiles, first_row = tile * TILE_ROWS;
+    uint32_t n_rows = tile_rows(p, tile), page_tokens = p->job->view.page_tokens;
+    struct workspace w = workspace_of(p, worker);
+    for (uint32_t r = 0; r < n_rows; r++)
+        p->level->state_clear(&p->job->layer->v, state_of(p, head, split, first_row + r));
+    uint64_t from = (uint64_t)split * SPLIT_TOKENS, to = from + SPLIT_TOKENS;
+    /* Later rows see more, so the last row bounds the tile. */
+    uint64_t sees = visible_of(p, first_row + n_rows - 1);
+    to = to < sees ? to : sees;
+    if (from >= to)
+        return;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        load_query(p, head, first_row + r, w.row);
+        p->level->prepare(&p->job->layer->k, w.row, w.queries + r * p->query_bytes);
+    }
+    for (uint64_t page = from / page_tokens; page * page_tokens < to; page++)
+        attend_page(p, &w, head, split, first_row, n_rows, page, to);
+}
+
+/* scale * q.mean: what centring took from every score of the row. */
+static double mean_score(const struct plan *p, uint32_t head, uint32_t r, float *row) {
+    uint32_t dim = p->job->layer->k.layout.dim;
+    const float *mean = tqi_layer_mean(p->job->layer->k_mean, head, dim);
+    double sum = 0;
+    if (!mean)
+        return 0;
+    load_query(p, head, r, row);
+    for (uint32_t i = 0; i < dim; i++)
+        sum += (double)row[i] * (double)mean[i];
+    return sum * p->job->scale;
+}
+
+static void finish_row(const struct plan *p, struct workspace *w, uint32_t head, uint32_t r) {
+    const struct tqi_attend_job *job = p->job;
+    const struct tqi_rows *v = &job->layer->v;
+    char *state = state_of(p, head, 0, r);
+    double lse;
+    for (uint32_t split = 1; split < p->n_splits; split++)
+        p->level->state_merge(v, state, state_of(p, head, split, r));
+    p->level->state_finish(v, state, tqi_layer_mean(job->layer->v_mean, head, v->layout.dim),
+                           w->out, &lse, w->scratch);
+    uint32_t query = query_of(p, r), q_head = q_head_of(p, head, r);
+    int64_t at = (int64_t)query * job->out.token_stride + (int64_t)q_head * job->out.head_stride;
+    int64_t size = job->out.dtype == TQ_F32 ? 4 : 2;
+    p->level->store(w->out, v->layout.dim, job->out.dtype, (char *)job->out.data + at * size);
+    if (!job->lse)
+        return;
+    size_t n_q_heads = (size_t)job->layer->n_kv_heads * job->group;
+    job->lse[query * n_q_heads + q_head] = (float)(lse + mean_score(p, head, r, w->row));
+}
+
+/* Task of (kv head, tile): merges the splits of its rows and writes them. */
+static void finish_tile(void *arg, uint32_t index, uint32_t worker) {
+    const struct plan *p = arg;
+    uint32_t tile = index % p->tiles, head = index / p->tiles, n_rows = tile_rows(p, tile);
+    struct workspace w = workspace_of(p, worker);
+    for (uint32_t r = 0; r < n_rows; r++)
+        finish_row(p, &w, head, tile * TILE_ROWS + r);
+}
+
+/* The row count of a block of queries, and its tasks. */
+static void set_block(struct plan *p, uint32_t first_query, uint32_t n_queries) {
+    p->first_query = first_query;
+    p->n_queries = n_queries;
+    p->rows = n_queries * p->job->group;
+    p->tiles = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
+}
+
+static void run_block(struct plan *p) {
+    uint32_t heads = p->job->layer->n_kv_heads;
+    tqi_executor_run(p->job->executor, heads * p->tiles * p->n_splits, attend_split, p);
+    tqi_executor_run(p->job->executor, heads * p->tiles, finish_tile, p);
+}
+
+static void measure(struct plan *p, const struct tqi_attend_job *job) {
+    const struct tqi_layer *layer = job->layer;
+    size_t k_scratch, v_scratch;
+    memset(p, 0, sizeof *p);
+    p->job = job;
+    p->level = layer->attend;
+    p->n_splits = (uint32_t)tqi_div_up(job->view.length, SPLIT_TOKENS);
+    p->n_splits = p->n_splits ? p->n_splits : 1;
+    p->query_bytes = p->level->query_bytes(&layer->k);
+    p->state_bytes = tqi_align_up(p->level->state_bytes(&layer->v), TQI_ALIGNMENT);
+    p->scores_bytes = tqi_align_up((size_t)TILE_ROWS * job->view.page_tokens * p->level->score_size,
+                                   TQI_ALIGNMENT);
+    k_scratch = p->level->scratch_bytes(&layer->k);
+    v_scratch = p->level->scratch_bytes(&layer->v);
+    p->scratch_bytes = tqi_align_up(k_scratch > v_scratch ? k_scratch : v_scratch, TQI_ALIGNMENT);
+    p->worker_bytes =
+        tqi_align_up(TILE_ROWS * p->query_bytes + p->scores_bytes + p->scratch_bytes +
+                         layer->v.layout.dim * sizeof(double) + layer->k.layout.dim * sizeof(float),
+                     TQI_ALIGNMENT);
+}
+
+/* Queries of a block: as many as keep the states small, at least one. */
+static uint32_t block_queries(const struct plan *p) {
+    size_t per_query =
+        (size_t)p->job->layer->n_kv_heads * p->job->group * p->n_splits * p->state_bytes;
+    size_t n = STATES_BYTES / per_query;
+    n = n ? n : 1;
+    return n < p->job->n_queries ? (uint32_t)n : p->job->n_queries;
+}
+
+tq_status tqi_attend(const struct tqi_attend_job *job) {
+    struct plan plan;
+    struct tqi_heap heap = tqi_heap_like(job->heap);
+    uint32_t n_workers = job->executor->n_workers;
+    tq_status status = TQ_ERR_OUT_OF_MEMORY;
+    measure(&plan, job);
+    uint32_t block = block_queries(&plan);
+    size_t n_states = (size_t)block * job->group * job->layer->n_kv_heads * plan.n_splits;
+    plan.states = tqi_alloc(&heap, n_states, plan.state_bytes, TQ_MEM_HOST);
+    plan.workers = tqi_alloc(&heap, n_workers, plan.worker_bytes, TQ_MEM_HOST);
+    if (plan.states && plan.workers) {
+        for (uint32_t first = 0; first < job->n_queries; first += block) {
+            uint32_t left = job->n_queries - first;
+            set_block(&plan, first, left < block ? left : block);
+            run_block(&plan);
+        }
+        status = TQ_OK;
+    }
+    tqi_free(&heap, plan.states, n_states, plan.state_bytes, TQ_MEM_HOST);
+    tqi_free(&heap, plan.workers, n_workers, plan.worker_bytes, TQ_MEM_HOST);
+    return status;
+}

@@ -1,0 +1,66 @@
+#include "encode/codec_rows.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "encode/encode.h"
+
+static size_t max_size(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+/* Row, query and kernel scratch, each a multiple of 64 bytes. */
+static size_t row_scratch(const struct tqi_codec_rows *c) {
+    return tqi_align_up(c->rows.layout.dim * sizeof(double), 64);
+}
+
+static size_t query_scratch(const struct tqi_codec_rows *c) {
+    return c->score->query_bytes(&c->rows);
+}
+
+size_t tqi_codec_scratch(const struct tqi_codec_rows *c) {
+    size_t kernel =
+        max_size(c->score->scratch_bytes(&c->rows), tqi_level_ref()->scratch_bytes(&c->rows));
+    size_t reading = row_scratch(c) + query_scratch(c) + tqi_align_up(kernel, 64);
+    return max_size(reading, c->encode->encode_scratch(&c->rows) * sizeof(float));
+}
+
+void tqi_codec_encode_rows(const struct tqi_codec_rows *c, uint64_t n, const tq_rows_in *rows,
+                           uint8_t *codes, void *scratch) {
+    struct tqi_nonfinite ignored = {0, 0};
+    float *x = scratch;
+    for (uint64_t i = 0; i < n; i++) {
+        uint8_t *code = codes + i * c->row_bytes;
+        memset(code, 0, c->row_bytes); /* bits of padding dims are zero */
+        c->encode->load(tqi_row_in(rows, i, 0), rows->dtype, c->rows.layout.dim, NULL, x, &ignored);
+        c->encode->encode[c->rows.format->id].run(&c->rows, 1, x, code, 0);
+    }
+}
+
+void tqi_codec_decode_rows(const struct tqi_codec_rows *c, uint64_t n, const uint8_t *codes,
+                           const tq_rows_out *rows, void *scratch) {
+    const struct tqi_level *level = tqi_level_ref();
+    double *row = scratch;
+    void *kernel = (char *)scratch + row_scratch(c);
+    for (uint64_t i = 0; i < n; i++) {
+        struct tqi_tile tile = {.blob = codes + i * c->row_bytes, .last = 1, .scale = 1};
+        level->decode(&c->rows, &tile, 0, row, kernel);
+        int64_t at = (int64_t)i * rows->token_stride * (rows->dtype == TQ_F32 ? 4 : 2);
+        level->store(row, c->rows.layout.dim, rows->dtype, (char *)rows->data + at);
+    }
+}
+
+void tqi_codec_dot_rows(const struct tqi_codec_rows *c, const tq_rows_in *query, uint64_t n,
+                        const uint8_t *codes, float *dots, void *scratch) {
+    struct tqi_nonfinite ignored = {0, 0};
+    float *row = scratch;
+    char *prepared = (char *)scratch + row_scratch(c), *kernel = prepared + query_scratch(c);
+    c->score->load(query->data, query->dtype, c->rows.layout.dim, NULL, row, &ignored);
+    c->score->prepare(&c->rows, row, prepared);
+    for (uint64_t i = 0; i < n; i++) {
+        struct tqi_tile tile = {.blob = codes + i * c->row_bytes, .last = 1, .scale = 1};
+        double dot;
+        c->score->score[c->rows.format->id].run(&c->rows, &tile, prepared, 1, 1, &dot, kernel);
+        dots[i] = (float)dot;
+    }
+}

@@ -1,0 +1,31 @@
+/* The write path: the caller's rows to codes in pages. */
+#ifndef TQI_ENCODE_ENCODE_H
+#define TQI_ENCODE_ENCODE_H
+
+#include "base/executor.h"
+#include "kernel/layer.h"
+#include "page/view.h"
+
+struct tqi_encode_job {
+    const struct tqi_layer *layer;
+    struct tqi_page_view view; /* length = tokens before this job */
+    uint32_t n_tokens;         /* pages for them exist and are not shared */
+    tq_rows_in k, v;           /* strides resolved */
+    const struct tqi_executor *executor;
+    float *scratch; /* tqi_encode_scratch() floats for every worker */
+    size_t scratch_floats;
+    struct tqi_nonfinite *counts; /* one per worker, added to */
+};
+
+/* Floats that one worker needs. */
+size_t tqi_encode_scratch(const struct tqi_layer *layer);
+void tqi_encode(const struct tqi_encode_job *job);
+
+/* Address of row (token, head). */
+static inline const void *tqi_row_in(const tq_rows_in *rows, uint64_t token, uint32_t head) {
+    size_t size = rows->dtype == TQ_F32 ? 4 : 2;
+    int64_t at = (int64_t)token * rows->token_stride + (int64_t)head * rows->head_stride;
+    return (const char *)rows->data + at * (int64_t)size;
+}
+
+#endif

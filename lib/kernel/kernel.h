@@ -1,0 +1,124 @@
+/*
+ * The interface of the kernels: raw pointers, sizes and struct tqi_rows. Kernels do
+ * not allocate, know no sequences and never fail.
+ *
+ * A *level* is an instruction set. It brings its own scratch types: query rows,
+ * scores, probabilities and accumulators are opaque bytes to the drivers, so that the
+ * reference can work in double and a SIMD level in 16-bit integers. For a pair of
+ * formats the driver takes the highest level that has both the score kernel of the K
+ * format and the accumulate kernel of the V format.
+ */
+#ifndef TQI_KERNEL_KERNEL_H
+#define TQI_KERNEL_KERNEL_H
+
+#include <stdbool.h>
+
+#include "spec/rows.h"
+
+/* Counts of replaced elements, added to. */
+struct tqi_nonfinite {
+    uint64_t nan, inf;
+};
+
+/* One row of `dim` elements of type `dtype` to binary32: NaN to 0, infinities to the
+ * largest finite value of the type, then minus `mean` (NULL = none), clamped to the
+ * largest finite binary32. */
+typedef void tqi_load_fn(const void *row, tq_dtype dtype, uint32_t dim, const float *mean,
+                         float *out, struct tqi_nonfinite *count);
+/* Writes one row with nearest-even rounding. */
+typedef void tqi_store_fn(const double *row, uint32_t dim, tq_dtype dtype, void *out);
+
+/* Codes one row into `token` of a blob. x has room for the level's encode_scratch()
+ * floats, the row first; it is destroyed. scale: of fp8, its reciprocal. */
+typedef void tqi_encode_fn(const struct tqi_rows *rows, float inv_scale, float *x, uint8_t *blob,
+                           uint32_t token);
+
+/* Tokens [first, last) of one page; scale of fp8. */
+struct tqi_tile {
+    const uint8_t *blob;
+    uint32_t first, last;
+    float scale;
+};
+
+/* One query row to the level's form, in the basis of the codes. */
+typedef void tqi_prepare_fn(const struct tqi_rows *k, const float *row, void *query);
+/* Scores q.k of n_rows query rows (query_bytes() apart) and the tile's tokens, not
+ * scaled: row r, token t at r * score_stride + t - first, in the level's score type. */
+typedef void tqi_score_fn(const struct tqi_rows *k, const struct tqi_tile *tile,
+                          const void *queries, uint32_t n_rows, uint32_t score_stride, void *scores,
+                          void *scratch);
+/* Online softmax of row r over its first visible[r] scores: scores become
+ * probabilities exp(scale * score - max), 0 beyond; the states (state_bytes() apart)
+ * take in the new maximum and sum and note the factor of what they accumulated. */
+typedef void tqi_softmax_fn(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
+                            const uint32_t *visible, uint32_t n_rows, uint32_t n_tokens,
+                            double scale);
+/* states.acc = states.acc * factor + sum over the tile of probability * value. */
+typedef void tqi_accumulate_fn(const struct tqi_rows *v, const struct tqi_tile *tile,
+                               const void *probabilities, uint32_t n_rows, uint32_t score_stride,
+                               void *states, size_t state_bytes, void *scratch);
+/* An empty state; joining `from` into `into`; the end: out[dim] in the caller's basis
+ * plus mean (NULL = none), and lse. An empty state gives zeros and -infinity. */
+typedef void tqi_state_clear_fn(const struct tqi_rows *v, void *state);
+typedef void tqi_state_merge_fn(const struct tqi_rows *v, void *into, const void *from);
+typedef void tqi_state_finish_fn(const struct tqi_rows *v, const void *state, const float *mean,
+                                 double *out, double *lse, void *scratch);
+
+/* Decodes one token into the caller's basis, without mean. */
+typedef void tqi_decode_fn(const struct tqi_rows *rows, const struct tqi_tile *tile, uint32_t token,
+                           double *out, void *scratch);
+
+struct tqi_named_encode {
+    tqi_encode_fn *run;
+    const char *name;
+};
+struct tqi_named_score {
+    tqi_score_fn *run;
+    const char *name;
+};
+struct tqi_named_accumulate {
+    tqi_accumulate_fn *run;
+    const char *name;
+};
+
+struct tqi_level {
+    const char *name;
+    uint64_t features;                               /* TQ_CPU_* bits it needs */
+    size_t score_size;                               /* bytes of a score */
+    size_t (*query_bytes)(const struct tqi_rows *k); /* of a prepared row; multiple of 64 */
+    size_t (*state_bytes)(const struct tqi_rows *v);
+    size_t (*scratch_bytes)(
+        const struct tqi_rows *rows); /* for score, accumulate, finish, decode */
+    size_t (*encode_scratch)(const struct tqi_rows *rows); /* floats */
+    tqi_load_fn *load;
+    tqi_store_fn *store;
+    tqi_prepare_fn *prepare;
+    tqi_softmax_fn *softmax;
+    tqi_state_clear_fn *state_clear;
+    tqi_state_merge_fn *state_merge;
+    tqi_state_finish_fn *state_finish;
+    tqi_decode_fn *decode;
+    struct tqi_named_encode encode[TQI_FORMAT_LIMIT]; /* by format id */
+    struct tqi_named_score score[TQI_FORMAT_LIMIT];
+    struct tqi_named_accumulate accumulate[TQI_FORMAT_LIMIT];
+};
+
+enum { TQI_LEVEL_LIMIT = 8 };
+
+/* The levels a context uses, best first; the last is the reference. */
+struct tqi_kernels {
+    uint32_t n_levels;
+    const struct tqi_level *level[TQI_LEVEL_LIMIT];
+};
+
+/* Fills the table with the levels whose features are all in `features`. */
+void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features);
+/* Level for coding rows of a format / for attention over a pair; NULL when no level
+ * can, which the caller refuses at create. */
+const struct tqi_level *tqi_kernels_encode(const struct tqi_kernels *kernels, tq_format f);
+const struct tqi_level *tqi_kernels_attend(const struct tqi_kernels *kernels, tq_format k,
+                                           tq_format v);
+/* The reference level. */
+const struct tqi_level *tqi_level_ref(void);
+
+#endif

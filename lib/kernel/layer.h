@@ -1,0 +1,22 @@
+/* One layer of a cache as the drivers see it: formats, kernels, means and scales. */
+#ifndef TQI_KERNEL_LAYER_H
+#define TQI_KERNEL_LAYER_H
+
+#include "kernel/kernel.h"
+
+struct tqi_layer {
+    uint32_t n_kv_heads;
+    struct tqi_page_layout page;
+    struct tqi_rows k, v;
+    const float *k_mean, *v_mean;           /* [n_kv_heads][dim], NULL = none */
+    const float *k_scale, *v_scale;         /* [n_kv_heads] of fp8, 1 elsewhere */
+    const float *k_inv_scale, *v_inv_scale; /* their reciprocals */
+    const struct tqi_level *encode_k, *encode_v, *attend;
+};
+
+/* Mean of one head; NULL = none. */
+static inline const float *tqi_layer_mean(const float *mean, uint32_t head, uint32_t dim) {
+    return mean ? mean + (size_t)head * dim : NULL;
+}
+
+#endif

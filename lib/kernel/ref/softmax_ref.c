@@ -1,0 +1,70 @@
+/* Stage softmax: the running maximum and sum of one query row (online softmax,
+ * Milakov and Gimelshein 2018), and the join of two states over disjoint tokens. */
+#include <math.h>
+
+#include "kernel/ref/ref.h"
+
+size_t tqk_state_bytes_ref(const struct tqi_rows *v) {
+    return sizeof(struct tqk_state_ref) + v->layout.dim * sizeof(double);
+}
+
+void tqk_state_clear_ref(const struct tqi_rows *v, void *state) {
+    struct tqk_state_ref *s = state;
+    s->max = -INFINITY;
+    s->sum = 0;
+    s->factor = 1;
+    for (uint32_t i = 0; i < v->layout.dim; i++)
+        s->acc[i] = 0;
+}
+
+/* exp(from - to) where from may be the minus infinity of an empty state. */
+static double rescale(double from, double to) {
+    return from == -INFINITY ? 0 : exp(from - to);
+}
+
+static void update(struct tqk_state_ref *s, double *scores, uint32_t visible, uint32_t n_tokens,
+                   double scale) {
+    double max = s->max;
+    for (uint32_t t = 0; t < visible; t++) {
+        scores[t] *= scale;
+        /* Not fmax: a NaN score must reach the output. */
+        max = scores[t] > max || isnan(scores[t]) ? scores[t] : max;
+    }
+    s->factor = rescale(s->max, max);
+    s->sum *= s->factor;
+    for (uint32_t t = 0; t < visible; t++) {
+        scores[t] = exp(scores[t] - max);
+        s->sum += scores[t];
+    }
+    for (uint32_t t = visible; t < n_tokens; t++)
+        scores[t] = 0;
+    s->max = max;
+}
+
+void tqk_softmax_ref(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
+                     const uint32_t *visible, uint32_t n_rows, uint32_t n_tokens, double scale) {
+    for (uint32_t r = 0; r < n_rows; r++) {
+        struct tqk_state_ref *s = (void *)((char *)states + r * state_bytes);
+        double *row = (double *)scores + (size_t)r * score_stride;
+        if (visible[r] == 0) { /* nothing to take in: keep max and sum, also when empty */
+            s->factor = 1;
+            for (uint32_t t = 0; t < n_tokens; t++)
+                row[t] = 0;
+            continue;
+        }
+        update(s, row, visible[r], n_tokens, scale);
+    }
+}
+
+void tqk_state_merge_ref(const struct tqi_rows *v, void *into, const void *from) {
+    struct tqk_state_ref *a = into;
+    const struct tqk_state_ref *b = from;
+    if (b->max == -INFINITY)
+        return;
+    double max = a->max > b->max || isnan(a->max) ? a->max : b->max;
+    double fa = rescale(a->max, max), fb = rescale(b->max, max);
+    a->sum = a->sum * fa + b->sum * fb;
+    for (uint32_t i = 0; i < v->layout.dim; i++)
+        a->acc[i] = a->acc[i] * fa + b->acc[i] * fb;
+    a->max = max;
+}

@@ -1,0 +1,27 @@
+#include "kernel/kernel.h"
+
+#include <string.h>
+
+void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features) {
+    /* Best first. */
+    const struct tqi_level *all[] = {tqi_level_ref()};
+    memset(kernels, 0, sizeof *kernels);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if ((all[i]->features & ~features) == 0)
+            kernels->level[kernels->n_levels++] = all[i];
+}
+
+const struct tqi_level *tqi_kernels_encode(const struct tqi_kernels *kernels, tq_format f) {
+    for (uint32_t i = 0; i < kernels->n_levels; i++)
+        if (kernels->level[i]->encode[f].run)
+            return kernels->level[i];
+    return NULL;
+}
+
+const struct tqi_level *tqi_kernels_attend(const struct tqi_kernels *kernels, tq_format k,
+                                           tq_format v) {
+    for (uint32_t i = 0; i < kernels->n_levels; i++)
+        if (kernels->level[i]->score[k].run && kernels->level[i]->accumulate[v].run)
+            return kernels->level[i];
+    return NULL;
+}

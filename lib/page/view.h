@@ -1,0 +1,27 @@
+/* What a driver sees of a sequence in one layer: pages to read or write, nothing to
+ * allocate or count. */
+#ifndef TQI_PAGE_VIEW_H
+#define TQI_PAGE_VIEW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct tqi_page_view {
+    uint8_t *const *chunks; /* memory of the pool */
+    uint64_t chunk_pages;
+    size_t layer_offset; /* of the layer in a chunk, bytes */
+    size_t layer_bytes;  /* of a page in the layer: heads * blob_bytes */
+    size_t blob_bytes;   /* of one kv head of a page */
+    const uint32_t *pages;
+    uint32_t page_tokens;
+    uint64_t length; /* tokens of the sequence in the layer */
+};
+
+/* Blob of one kv head in page `index` of the sequence. */
+static inline uint8_t *tqi_view_blob(const struct tqi_page_view *v, uint64_t index, uint32_t head) {
+    uint64_t page = v->pages[index];
+    return v->chunks[page / v->chunk_pages] + v->layer_offset +
+           (size_t)(page % v->chunk_pages) * v->layer_bytes + head * v->blob_bytes;
+}
+
+#endif

@@ -1,0 +1,51 @@
+# The library. Flags follow the folder.
+
+LIB_SRC := $(filter-out lib/spec/gen/%,$(wildcard lib/*/*.c lib/kernel/ref/*.c))
+ifeq ($(USE_CUDA),1)
+# The CUDA device is not written yet: both settings build the empty one.
+endif
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+
+LIB_SO := $(B)/libturboquant.so.$(VERSION)
+LIB_A := $(B)/libturboquant.a
+
+.PHONY: lib tables
+lib: $(LIB_SO) $(LIB_A)
+
+$(B)/lib/kernel/ref/%.o: lib/kernel/ref/%.c | need-build
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LIB_WARNINGS) $(REF) -MMD -MP -c $< -o $@
+
+$(B)/lib/%.o: lib/%.c | need-build
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LIB_WARNINGS) $(EXACT) -MMD -MP -c $< -o $@
+
+$(LIB_SO): $(LIB_OBJ) pkgconfig/libturboquant.map
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -shared -Wl,-soname,libturboquant.so.$(ABI) \
+		-Wl,--version-script=pkgconfig/libturboquant.map \
+		$(if $(SAN),,-Wl$(comma)--no-undefined) -o $@ $(LIB_OBJ) -lm
+	$(Q)ln -sf $(@F) $(B)/libturboquant.so.$(ABI)
+	$(Q)ln -sf $(@F) $(B)/libturboquant.so
+
+$(LIB_A): $(LIB_OBJ)
+	$(call say,AR)
+	$(Q)rm -f $@
+	$(Q)$(AR) rcs $@ $(LIB_OBJ)
+
+comma := ,
+
+# Generated tables are committed; this makes them again.
+GEN := $(B)/gen
+$(GEN): $(wildcard lib/spec/gen/*.c lib/spec/gen/*.h) | need-build
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) -std=c11 $(CFLAGS) $(WARNINGS) -Wconversion -ffp-contract=off -o $@ $(filter %.c,$^) -lm
+
+tables: $(GEN)
+	$(GEN) codebook > $(B)/codebook_data.h && mv $(B)/codebook_data.h lib/spec/codebook_data.h
+	$(GEN) hadamard > $(B)/hadamard_data.h && mv $(B)/hadamard_data.h lib/spec/hadamard_data.h
+
+-include $(LIB_OBJ:.o=.d)

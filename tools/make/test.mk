@@ -1,0 +1,51 @@
+# Tests: every test/<folder>/test_*.c is one program, linked with the static library, the
+# oracle and the helpers of test/common.
+#   unit      may include lib/ headers
+#   api       tq.h only
+#   accuracy  tq.h and the oracle
+#   oracle    the oracle alone
+
+ORACLE_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard test/oracle/orc_*.c))
+COMMON_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard test/common/*.c))
+TEST_SRC := $(wildcard test/unit/test_*.c test/api/test_*.c test/accuracy/test_*.c test/oracle/test_*.c)
+TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
+TEST_CFLAGS := -Itest
+TIMEOUT ?= 900
+
+.PHONY: tests check check-fast check-asan check-header check-all-flags check-symbols
+.SECONDARY:
+
+$(B)/test/%.o: test/%.c | need-test
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(EXACT) $(TEST_CFLAGS) -MMD -MP -c $< -o $@
+
+$(TEST_BIN): $(B)/test/%: $(B)/test/%.o $(ORACLE_OBJ) $(COMMON_OBJ) $(LIB_A)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $< $(COMMON_OBJ) $(ORACLE_OBJ) $(LIB_A) -lcmocka -lcjson -lm -lpthread
+
+tests: $(TEST_BIN)
+
+# Programs run one after the other; the runner adds up their results.
+check-fast: tests
+	$(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) $(TEST_BIN)
+
+-include $(TEST_BIN:=.d) $(ORACLE_OBJ:.o=.d) $(COMMON_OBJ:.o=.d)
+
+SAN_ENV := ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+check-asan:
+	$(SAN_ENV) $(MAKE) --no-print-directory SAN=address,undefined CFLAGS='-O1 -g' WERROR=$(WERROR) \
+		CC='$(CC)' TIMEOUT=$(TIMEOUT) check-fast
+
+# The public header alone, in every dialect it promises, by both compilers.
+check-header: need-test
+	CC='$(CC)' sh tools/make/check_header.sh
+
+# Every global of both libraries starts with tq_, tqi_ or tqk_; the shared one exports
+# just the listed symbols.
+check-symbols: lib
+	sh tools/make/check_symbols.sh $(LIB_SO) $(LIB_A) test/abi/exports.txt
+
+# What CI runs. The steps report through one runner, which prints the total last.
+check: need-test
+	CC='$(CC)' MAKE='$(MAKE)' $(PYTHON) tools/make/check.py

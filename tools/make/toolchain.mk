@@ -1,0 +1,24 @@
+# What the build needs. Each check names the package that brings what is missing, and
+# `make deps` installs them where apt and root are at hand.
+
+PACKAGES_BUILD := gcc make librandom123-dev
+PACKAGES_TEST := libcmocka-dev libcjson-dev python3 clang clang-format libclang-rt-14-dev
+
+HAVE_NVCC := $(shell command -v nvcc 2>/dev/null)
+ifeq ($(CUDA),auto)
+USE_CUDA := $(if $(HAVE_NVCC),1,0)
+else
+USE_CUDA := $(CUDA)
+endif
+ifeq ($(USE_CUDA)-$(HAVE_NVCC),1-)
+$(error CUDA=1, but nvcc is not on PATH: install the CUDA 13 toolkit or use CUDA=0)
+endif
+
+.PHONY: deps need-build need-test
+deps:
+	sh tools/make/need.sh install $(PACKAGES_BUILD) $(PACKAGES_TEST)
+
+need-build:
+	@CC='$(CC)' sh tools/make/need.sh build $(PACKAGES_BUILD)
+need-test: need-build
+	@CC='$(CC)' sh tools/make/need.sh test $(PACKAGES_TEST)
