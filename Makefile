@@ -48,6 +48,8 @@ include tools/make/lib.mk
 include tools/make/test.mk
 include tools/make/demo.mk
 include tools/make/lint.mk
+include tools/make/install.mk
+include tools/make/abi.mk
 
 .DEFAULT_GOAL := all
 .PHONY: all help clean
@@ -62,6 +64,7 @@ help:
 	@echo 'make lint       include rules, sizes, formatting'
 	@echo 'make tables     codebook_data.h and hadamard_data.h from their program'
 	@echo 'make capture    captures K/V of a real model again (downloads it)'
+	@echo 'make install    PREFIX=/usr/local DESTDIR= LIBDIR=; make uninstall'
 	@echo 'make clean      removes build/'
 	@echo 'Variables: CC CFLAGS LDFLAGS CUDA=auto|0|1 WERROR=1 SAN=address,undefined'
 
