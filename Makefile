@@ -17,10 +17,10 @@ ABI := $(shell sed -n 's/^\#define TQ_ABI_VERSION *\([0-9]*\).*/\1/p' include/tq
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wcast-align -Wpointer-arith \
 	-Wstrict-prototypes -Wmissing-prototypes -Wredundant-decls -Wundef -Wvla -Wswitch-enum \
 	-Wformat=2 -Wwrite-strings -Wno-missing-field-initializers
-LIB_WARNINGS := $(WARNINGS) -Wconversion
 ifeq ($(WERROR),1)
 WARNINGS += -Werror
 endif
+LIB_WARNINGS := $(WARNINGS) -Wconversion
 
 # Codes are cut from sums of rounded operations: a contracted multiply-add or reassociation
 # would change bytes.

@@ -3,7 +3,7 @@
 DATA := test/data/smollm2-135m.safetensors
 DEMO := $(B)/examples/demo/demo
 
-.PHONY: demo examples capture
+.PHONY: demo examples capture check-examples
 
 $(B)/examples/%.o: examples/%.c | need-test
 	@mkdir -p $(@D)
@@ -28,5 +28,9 @@ $(EXAMPLE_BIN): $(B)/examples/%: $(B)/examples/%.o $(LIB_A)
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ -lm
 examples: $(EXAMPLE_BIN) $(DEMO)
+
+# Every example returns 0 when it did what it says.
+check-examples: examples
+	@for e in $(EXAMPLE_BIN); do echo "== $$e"; $$e || { echo "FAILED: $$e" >&2; exit 1; }; done
 
 -include $(wildcard $(B)/examples/*.d $(B)/examples/*/*.d)

@@ -17,7 +17,7 @@ INSTALLED = $(HEADERS:include/%=$(INCLUDEDIR)/%) $(LIBDIR)/libturboquant.a \
 	$(LIBDIR)/libturboquant.so.$(VERSION) $(LIBDIR)/libturboquant.so.$(ABI) $(LIBDIR)/libturboquant.so \
 	$(PKGCONFIGDIR)/turboquant.pc $(CMAKEDIR)/turboquantConfig.cmake $(CMAKEDIR)/turboquantConfigVersion.cmake
 
-.PHONY: install uninstall check-paths check-install
+.PHONY: install uninstall check-paths check-install check-bindings
 
 check-paths:
 	@case '$(PREFIX)$(LIBDIR)$(INCLUDEDIR)$(DESTDIR)' in *[[:space:]]*) \
@@ -59,3 +59,6 @@ uninstall: check-paths
 
 check-install: lib
 	CC='$(CC)' MAKE='$(MAKE)' sh test/install/run.sh $(B)/install-test
+
+check-bindings: lib
+	CC='$(CC)' MAKE='$(MAKE)' sh test/install/bindings.sh $(B)/bindings-test
