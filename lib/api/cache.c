@@ -55,7 +55,8 @@ static tq_status open_device(tq_cache *cache) {
                                        .n_kv_heads = c->n_kv_heads,
                                        .n_q_heads = c->n_q_heads,
                                        .head_dim = c->head_dim,
-                                       .v_head_dim = c->v_head_dim};
+                                       .v_head_dim = c->v_head_dim,
+                                       .max_pages = c->max_pages};
     return cache->ctx->device.open(&cache->ctx->device, &config, &cache->state);
 }
 

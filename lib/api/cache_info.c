@@ -33,7 +33,8 @@ tq_status tq_cache_estimate(const tq_context *ctx, const tq_cache_config *config
         status = pool_bytes(&cache->pool, max_pages, &page_memory, &tables);
     int on_host = ctx->device.page_memory == TQ_MEM_HOST;
     full.host_bytes = cache->heap.host_bytes + tables + (on_host ? page_memory : 0);
-    full.device_bytes = cache->heap.device_bytes + (on_host ? 0 : page_memory);
+    full.device_bytes = cache->heap.device_bytes + (on_host ? 0 : page_memory) +
+                        max_pages * ctx->device.entry_bytes;
     tq_cache_destroy(cache);
     if (status == TQ_OK)
         tqi_struct_out(out, &full, sizeof full);

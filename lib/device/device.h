@@ -20,6 +20,7 @@ struct tqi_device_config {
     const struct tqi_executor *executor;
     uint32_t n_kv_heads, n_q_heads;
     uint32_t head_dim, v_head_dim;
+    uint64_t max_pages; /* of the pool */
 };
 
 /* Rows to measure the channel means of. */
@@ -34,6 +35,7 @@ struct tqi_device {
     int32_t index;          /* ordinal of the GPU */
     tq_memory page_memory;  /* where pages live */
     uint32_t can_grow;      /* pools without max_pages */
+    uint32_t entry_bytes;   /* device memory that a state takes for every page of the pool */
     tq_allocator allocator; /* hooks of contexts that bring none; alloc NULL = the C library's */
     /* TQ_ERR_UNSUPPORTED with the reason when the layer has no kernel here; else fills
      * kernels and names of the layer. group: query heads per kv head. */

@@ -22,7 +22,7 @@ $(B)/test/%.o: test/%.c | need-test
 
 $(TEST_BIN): $(B)/test/%: $(B)/test/%.o $(ORACLE_OBJ) $(COMMON_OBJ) $(LIB_A)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $< $(COMMON_OBJ) $(ORACLE_OBJ) $(LIB_A) -lcmocka -lcjson -lm -lpthread
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $< $(COMMON_OBJ) $(ORACLE_OBJ) $(LIB_A) $(CUDA_LINK) -lcmocka -lcjson -lm -lpthread
 
 tests: $(TEST_BIN)
 
