@@ -35,15 +35,19 @@ ifneq ($(SAN),)
 SAN_FLAGS := -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 endif
 
+include tools/make/toolchain.mk
+
 ALL_CFLAGS := -std=c11 $(CFLAGS) $(SAN_FLAGS) -fPIC -fvisibility=hidden -Iinclude -Ilib
-BUILD_ID := $(shell echo '$(CC) $(shell $(CC) -dumpfullversion -dumpmachine 2>/dev/null) $(ALL_CFLAGS) $(LDFLAGS) $(CUDA) $(WERROR)' | cksum | cut -d' ' -f1)
+BUILD_ID := $(shell echo '$(CC) $(shell $(CC) -dumpfullversion -dumpmachine 2>/dev/null) $(ALL_CFLAGS) $(LDFLAGS) $(USE_CUDA) $(CUDA_ARCHS) $(WERROR)' | cksum | cut -d' ' -f1)
 B := build/$(BUILD_ID)
+
+comma := ,
 
 # `make V=1` shows the commands.
 Q := $(if $(V),,@)
 say = $(if $(V),@:,@printf '  %-5s %s\n' $(1) $(patsubst $(B)/%,%,$@))
 
-include tools/make/toolchain.mk
+include tools/make/cuda.mk
 include tools/make/lib.mk
 include tools/make/test.mk
 include tools/make/demo.mk

@@ -48,8 +48,21 @@ static tq_status default_scales(tq_cache *cache, struct tqi_cache_layer *l) {
     return TQ_OK;
 }
 
+static tq_status open_device(tq_cache *cache) {
+    const tq_cache_config *c = &cache->config;
+    struct tqi_device_config config = {.heap = &cache->heap,
+                                       .executor = &cache->ctx->executor,
+                                       .n_kv_heads = c->n_kv_heads,
+                                       .n_q_heads = c->n_q_heads,
+                                       .head_dim = c->head_dim,
+                                       .v_head_dim = c->v_head_dim,
+                                       .max_pages = c->max_pages};
+    return cache->ctx->device.open(&cache->ctx->device, &config, &cache->state);
+}
+
 static tq_status init_layers(tq_cache *cache) {
     const tq_cache_config *c = &cache->config;
+    const struct tqi_device *device = &cache->ctx->device;
     cache->layers = tqi_calloc(&cache->heap, c->n_layers, sizeof *cache->layers);
     cache->flips = tqi_calloc(&cache->heap, cache->n_flips, sizeof *cache->flips);
     if (!cache->layers || !cache->flips)
@@ -57,13 +70,14 @@ static tq_status init_layers(tq_cache *cache) {
     for (uint32_t l = 0; l < c->n_layers; l++) {
         init_layer(cache, l);
         TQI_TRY(default_scales(cache, &cache->layers[l]));
-        TQI_TRY(cache->ctx->device->select(&cache->ctx->kernels, &cache->layers[l].layer,
-                                           c->n_q_heads / c->n_kv_heads));
+        TQI_TRY(device->select(device, &cache->ctx->kernels, &cache->layers[l].layer,
+                               c->n_q_heads / c->n_kv_heads));
+        TQI_TRY(device->set_layer(cache->state, &cache->layers[l].layer));
     }
     return TQ_OK;
 }
 
-/* ---- pool and scratch ------------------------------------------------------------------ */
+/* ---- pool ------------------------------------------------------------------------------ */
 
 static tq_status layer_page_bytes(const tq_cache_config *c, tq_layer_formats pair, size_t *out) {
     struct tqi_page_layout page;
@@ -83,25 +97,13 @@ static tq_status init_pool(tq_cache *cache) {
     struct tqi_pool_config config = {.n_layers = c->n_layers,
                                      .layer_bytes = bytes,
                                      .max_pages = c->max_pages,
-                                     .space = cache->ctx->device->page_memory,
-                                     .copy = cache->ctx->device->copy};
+                                     .space = cache->ctx->device.page_memory,
+                                     .copy = cache->ctx->device.copy,
+                                     .copy_user = cache->state};
     if (status == TQ_OK)
         status = tqi_pool_init(&cache->pool, &cache->heap, &config);
     tqi_free(&cache->heap, bytes, c->n_layers, sizeof *bytes, TQ_MEM_HOST);
     return status;
-}
-
-static tq_status init_scratch(tq_cache *cache) {
-    uint32_t workers = cache->ctx->executor.n_workers;
-    for (uint32_t l = 0; l < cache->config.n_layers; l++) {
-        size_t floats = tqi_encode_scratch(&cache->layers[l].layer);
-        if (floats > cache->scratch_floats)
-            cache->scratch_floats = floats;
-    }
-    cache->scratch =
-        tqi_alloc(&cache->heap, workers, cache->scratch_floats * sizeof(float), TQ_MEM_HOST);
-    cache->counts = tqi_calloc(&cache->heap, workers, sizeof *cache->counts);
-    return cache->scratch && cache->counts ? TQ_OK : TQ_ERR_OUT_OF_MEMORY;
 }
 
 /* ---- create and destroy ---------------------------------------------------------------- */
@@ -115,10 +117,11 @@ static tq_status fill(tq_cache *cache) {
         cache->formats[l] = tqi_layer_formats(c, l);
     c->layer_formats = cache->formats;
     cache->n_flips = flips_of(c);
+    TQI_TRY(open_device(cache));
     TQI_TRY(init_layers(cache));
     TQI_TRY(init_pool(cache));
     tqi_seqs_init(&cache->seqs, &cache->heap, &cache->pool, c->page_tokens, c->max_seqs);
-    return init_scratch(cache);
+    return TQ_OK;
 }
 
 tq_status tqi_cache_build(tq_context *ctx, const tq_cache_config *resolved, tq_cache **out) {
@@ -159,7 +162,10 @@ void tq_cache_destroy(tq_cache *cache) {
     if (!cache)
         return;
     const tq_cache_config *c = &cache->config;
-    uint32_t workers = cache->ctx->executor.n_workers;
+    const struct tqi_device *device = &cache->ctx->device;
+    for (uint32_t l = 0; cache->layers && l < c->n_layers; l++)
+        device->unset_layer(cache->state, &cache->layers[l].layer);
+    device->close(cache->state);
     if (cache->seqs.heap)
         tqi_seqs_destroy(&cache->seqs);
     if (cache->pool.heap)
@@ -169,9 +175,6 @@ void tq_cache_destroy(tq_cache *cache) {
     tqi_free(&cache->heap, cache->layers, c->n_layers, sizeof *cache->layers, TQ_MEM_HOST);
     tqi_free(&cache->heap, cache->flips, cache->n_flips, sizeof *cache->flips, TQ_MEM_HOST);
     tqi_free(&cache->heap, cache->formats, c->n_layers, sizeof *cache->formats, TQ_MEM_HOST);
-    tqi_free(&cache->heap, cache->scratch, workers, cache->scratch_floats * sizeof(float),
-             TQ_MEM_HOST);
-    tqi_free(&cache->heap, cache->counts, workers, sizeof *cache->counts, TQ_MEM_HOST);
     struct tqi_heap heap = cache->heap;
     tqi_free(&heap, cache, 1, sizeof *cache, TQ_MEM_HOST);
 }
@@ -181,6 +184,5 @@ tq_status tq_cache_reset(tq_cache *cache) {
     tqi_seqs_reset(&cache->seqs);
     for (uint32_t l = 0; l < cache->config.n_layers; l++)
         cache->layers[l].appended = 0;
-    memset(cache->counts, 0, cache->ctx->executor.n_workers * sizeof *cache->counts);
-    return TQ_OK;
+    return cache->ctx->device.reset(cache->state);
 }

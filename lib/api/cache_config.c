@@ -39,8 +39,8 @@ static tq_status check_sizes(const tq_context *ctx, tq_cache_config *c) {
     TQI_REQUIRE(c->max_seqs <= MAX_SEQS, "max_seqs: %u is more than %d", c->max_seqs, MAX_SEQS);
     TQI_REQUIRE(c->max_pages <= UINT32_MAX, "max_pages: %llu is more than %llu",
                 (unsigned long long)c->max_pages, (unsigned long long)UINT32_MAX);
-    TQI_REQUIRE(c->max_pages || ctx->device->can_grow,
-                "max_pages: required on %s, whose pools can't grow", ctx->device->name);
+    TQI_REQUIRE(c->max_pages || ctx->device.can_grow,
+                "max_pages: required on %s, whose pools can't grow", ctx->device.name);
     return TQ_OK;
 }
 

@@ -31,9 +31,10 @@ tq_status tq_cache_estimate(const tq_context *ctx, const tq_cache_config *config
     tq_status status = TQ_OK;
     if (max_pages)
         status = pool_bytes(&cache->pool, max_pages, &page_memory, &tables);
-    int on_host = ctx->device->page_memory == TQ_MEM_HOST;
+    int on_host = ctx->device.page_memory == TQ_MEM_HOST;
     full.host_bytes = cache->heap.host_bytes + tables + (on_host ? page_memory : 0);
-    full.device_bytes = cache->heap.device_bytes + (on_host ? 0 : page_memory);
+    full.device_bytes = cache->heap.device_bytes + (on_host ? 0 : page_memory) +
+                        max_pages * ctx->device.entry_bytes;
     tq_cache_destroy(cache);
     if (status == TQ_OK)
         tqi_struct_out(out, &full, sizeof full);
@@ -67,29 +68,16 @@ tq_status tq_cache_get_stats(const tq_cache *cache, tq_cache_stats *out) {
     for (uint32_t i = 0; i < cache->seqs.n_slots; i++)
         if (cache->seqs.slots[i].alive)
             s.tokens += tqi_seq_shortest(&cache->seqs, &cache->seqs.slots[i]);
-    for (uint32_t w = 0; w < cache->ctx->executor.n_workers; w++) {
-        s.nan_values += cache->counts[w].nan;
-        s.inf_values += cache->counts[w].inf;
-    }
+    struct tqi_nonfinite replaced;
+    TQI_TRY(cache->ctx->device.counts(cache->state, &replaced));
+    s.nan_values = replaced.nan;
+    s.inf_values = replaced.inf;
     tqi_struct_out(out, &s, sizeof s);
     return TQ_OK;
 }
 
 const char *tq_cache_kernel_name(const tq_cache *cache, uint32_t layer, tq_op op) {
-    if (!cache || layer >= cache->config.n_layers)
+    if (!cache || layer >= cache->config.n_layers || op < 0 || op >= TQI_OP_LIMIT)
         return NULL;
-    const struct tqi_layer *l = &cache->layers[layer].layer;
-    tq_format k = l->k.format->id, v = l->v.format->id;
-    switch (op) {
-    case TQ_OP_ENCODE_K:
-        return l->encode_k->encode[k].name;
-    case TQ_OP_ENCODE_V:
-        return l->encode_v->encode[v].name;
-    case TQ_OP_SCORE:
-        return l->attend->score[k].name;
-    case TQ_OP_ACCUMULATE:
-        return l->attend->accumulate[v].name;
-    default:
-        return NULL;
-    }
+    return cache->layers[layer].layer.kernel_name[op];
 }

@@ -14,7 +14,7 @@ static tq_status check_config(const tq_context *ctx, const tq_codec_config *c,
                               const struct tqi_format **format) {
     struct tqi_rotation split;
     TQI_REQUIRE(c->flags == 0, "codec config: flags must be 0");
-    if (ctx->device != tqi_cpu_device())
+    if (ctx->device.page_memory != TQ_MEM_HOST)
         return tqi_fail(TQ_ERR_UNSUPPORTED, "codec: only CPU contexts have codecs");
     TQI_REQUIRE(c->format != 0, "format: required");
     *format = tqi_format_by_id(c->format);

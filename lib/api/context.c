@@ -3,9 +3,9 @@
 #include "api/objects.h"
 
 /* Copies a hook struct that the configuration points at. */
-static tq_status hooks(const tq_context_config *config, struct tqi_heap *heap,
-                       struct tqi_executor *executor) {
-    tq_allocator allocator;
+static tq_status hooks(const tq_context_config *config, const struct tqi_device *device,
+                       struct tqi_heap *heap, struct tqi_executor *executor) {
+    tq_allocator allocator = device->allocator;
     tq_executor parallel;
     if (config->allocator)
         TQI_TRY(tqi_struct_in("allocator", &allocator, sizeof allocator, sizeof allocator,
@@ -13,20 +13,18 @@ static tq_status hooks(const tq_context_config *config, struct tqi_heap *heap,
     if (config->executor)
         TQI_TRY(tqi_struct_in("executor", &parallel, sizeof parallel, sizeof parallel,
                               config->executor));
-    TQI_TRY(tqi_heap_init(heap, config->allocator ? &allocator : NULL));
+    TQI_TRY(tqi_heap_init(heap, allocator.alloc || config->allocator ? &allocator : NULL));
     return tqi_executor_init(executor, config->executor ? &parallel : NULL);
 }
 
-static tq_status find_device(const tq_context_config *config, const struct tqi_device **out) {
+static tq_status find_device(const tq_context_config *config, struct tqi_device *out) {
     TQI_REQUIRE(config->device == TQ_DEVICE_CPU || config->device == TQ_DEVICE_CUDA,
                 "device: %d is neither TQ_DEVICE_CPU nor TQ_DEVICE_CUDA", config->device);
-    if (config->device == TQ_DEVICE_CUDA) {
-        *out = tqi_cuda_device(config->device_index);
-        return *out ? TQ_OK : TQ_ERR_UNSUPPORTED;
-    }
+    if (config->device == TQ_DEVICE_CUDA)
+        return tqi_cuda_device(config->device_index, out);
     TQI_REQUIRE(config->device_index == 0, "device_index: %d, but there is one CPU device, 0",
                 config->device_index);
-    *out = tqi_cpu_device();
+    tqi_cpu_device(out);
     return TQ_OK;
 }
 
@@ -34,13 +32,13 @@ tq_status tq_context_create(const tq_context_config *config, tq_context **out) {
     tq_context_config c = {.struct_size = sizeof c};
     struct tqi_heap heap;
     struct tqi_executor executor;
-    const struct tqi_device *device = NULL;
+    struct tqi_device device;
     TQI_REQUIRE(out != NULL, "out: must not be NULL");
     if (config)
         TQI_TRY(tqi_struct_in("context config", &c, sizeof c, sizeof c, config));
     TQI_REQUIRE(c.flags == 0, "context config: flags must be 0");
-    TQI_TRY(hooks(&c, &heap, &executor));
     TQI_TRY(find_device(&c, &device));
+    TQI_TRY(hooks(&c, &device, &heap, &executor));
     tq_context *ctx = tqi_calloc(&heap, 1, sizeof *ctx);
     if (!ctx)
         return TQ_ERR_OUT_OF_MEMORY;

@@ -38,7 +38,7 @@ static void free_mean(tq_cache *cache, float *mean, uint32_t dim) {
 }
 
 /* Takes over both means. */
-static void install(tq_cache *cache, uint32_t layer, float *k, float *v) {
+static tq_status install(tq_cache *cache, uint32_t layer, float *k, float *v) {
     struct tqi_cache_layer *l = &cache->layers[layer];
     free_mean(cache, l->means[0], cache->config.head_dim);
     free_mean(cache, l->means[1], cache->config.v_head_dim);
@@ -46,6 +46,7 @@ static void install(tq_cache *cache, uint32_t layer, float *k, float *v) {
     l->means[1] = v;
     l->layer.k_mean = k;
     l->layer.v_mean = v;
+    return cache->ctx->device.set_layer(cache->state, &l->layer);
 }
 
 tq_status tq_cache_set_means(tq_cache *cache, uint32_t layer, const float *k_mean,
@@ -61,37 +62,23 @@ tq_status tq_cache_set_means(tq_cache *cache, uint32_t layer, const float *k_mea
         free_mean(cache, k, cache->config.head_dim);
         return status;
     }
-    install(cache, layer, k, v);
-    return TQ_OK;
+    return install(cache, layer, k, v);
 }
 
-/* Channel means of one side: [heads][dim]. Sums in double; a row is loaded as append
- * would load it. */
+/* Channel means of one side: [heads][dim]. */
 static tq_status measure(tq_cache *cache, const tq_rows_in *rows, uint32_t n_tokens, uint32_t dim,
                          float **out) {
     uint32_t heads = cache->config.n_kv_heads;
-    struct tqi_nonfinite ignored = {0, 0};
-    double *sum = tqi_calloc(&cache->heap, dim, sizeof *sum);
-    float *row = tqi_calloc(&cache->heap, dim, sizeof *row);
-    float *mean = tqi_calloc(&cache->heap, heads, dim * sizeof *mean);
-    int ok = sum && row && mean;
-    for (uint32_t h = 0; ok && h < heads; h++) {
-        memset(sum, 0, dim * sizeof *sum);
-        for (uint32_t t = 0; t < n_tokens; t++) {
-            tqi_level_ref()->load(tqi_row_in(rows, t, h), rows->dtype, dim, NULL, row, &ignored);
-            for (uint32_t i = 0; i < dim; i++)
-                sum[i] += (double)row[i];
-        }
-        for (uint32_t i = 0; i < dim; i++)
-            mean[(size_t)h * dim + i] = (float)(sum[i] / n_tokens);
-    }
-    tqi_free(&cache->heap, sum, dim, sizeof *sum, TQ_MEM_HOST);
-    tqi_free(&cache->heap, row, dim, sizeof *row, TQ_MEM_HOST);
-    if (!ok) {
-        free_mean(cache, mean, dim);
+    struct tqi_means_job job = {.rows = rows, .n_tokens = n_tokens, .n_heads = heads, .dim = dim};
+    job.mean = tqi_calloc(&cache->heap, heads, dim * sizeof(float));
+    if (!job.mean)
         return TQ_ERR_OUT_OF_MEMORY;
+    tq_status status = cache->ctx->device.measure_means(cache->state, &job);
+    if (status != TQ_OK) {
+        free_mean(cache, job.mean, dim);
+        return status;
     }
-    *out = mean;
+    *out = job.mean;
     return TQ_OK;
 }
 
@@ -115,8 +102,7 @@ tq_status tq_cache_fit_means(tq_cache *cache, uint32_t layer, uint32_t n_tokens,
             return status;
         }
     }
-    install(cache, layer, k_mean, v_mean);
-    return TQ_OK;
+    return install(cache, layer, k_mean, v_mean);
 }
 
 static tq_status check_scales(const char *name, const struct tqi_rows *rows, const float *scales,
@@ -147,5 +133,5 @@ tq_status tq_cache_set_fp8_scales(tq_cache *cache, uint32_t layer, const float *
     TQI_TRY(check_scales("v_scale", &l->layer.v, v_scale, heads));
     store_scales(l->scales[0], k_scale, heads);
     store_scales(l->scales[1], v_scale, heads);
-    return TQ_OK;
+    return cache->ctx->device.set_layer(cache->state, &l->layer);
 }

@@ -10,7 +10,7 @@
 struct tq_context {
     struct tqi_heap heap; /* holds the context itself */
     struct tqi_executor executor;
-    const struct tqi_device *device;
+    struct tqi_device device;
     uint64_t cpu_features;
     struct tqi_kernels kernels;
 };
@@ -33,9 +33,7 @@ struct tq_cache {
     size_t n_flips;
     struct tqi_pool pool;
     struct tqi_seqs seqs;
-    float *scratch; /* of append, for every worker */
-    size_t scratch_floats;
-    struct tqi_nonfinite *counts; /* per worker */
+    void *state; /* the device's */
 };
 
 /* ---- struct_size (struct_size.c) ---------------------------------------------------- */

@@ -22,17 +22,15 @@ struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *se
 
 static tq_status append(tq_cache *cache, struct tqi_seq *seq, uint32_t layer, uint32_t n_tokens,
                         const tq_rows_in *k, const tq_rows_in *v, tq_stream stream) {
+    const struct tqi_device *device = &cache->ctx->device;
+    device->use_stream(cache->state, stream); /* shared pages are copied on it */
     TQI_TRY(tqi_seq_make_room(&cache->seqs, seq, layer, n_tokens));
     struct tqi_encode_job job = {.layer = &cache->layers[layer].layer,
                                  .view = tqi_view_of(cache, seq, layer),
                                  .n_tokens = n_tokens,
                                  .k = *k,
-                                 .v = *v,
-                                 .executor = &cache->ctx->executor,
-                                 .scratch = cache->scratch,
-                                 .scratch_floats = cache->scratch_floats,
-                                 .counts = cache->counts};
-    TQI_TRY(cache->ctx->device->append(&job, stream));
+                                 .v = *v};
+    TQI_TRY(device->append(cache->state, &job, stream));
     seq->lengths[layer] += n_tokens;
     cache->layers[layer].appended = 1;
     return TQ_OK;
@@ -86,12 +84,10 @@ tq_status tq_attend(const tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n
                                  .group = c->n_q_heads / c->n_kv_heads,
                                  .causal = p.flags & TQ_ATTEND_CAUSAL,
                                  .scale = p.scale != 0 ? (double)p.scale : 1 / sqrt(c->head_dim),
-                                 .lse = lse,
-                                 .executor = &cache->ctx->executor,
-                                 .heap = &cache->heap};
+                                 .lse = lse};
     TQI_TRY(tqi_check_rows_in("q", q, c->n_q_heads, c->head_dim, &job.q));
     TQI_TRY(tqi_check_rows_out("out", out, c->n_q_heads, c->v_head_dim, &job.out));
-    return cache->ctx->device->attend(&job, stream);
+    return cache->ctx->device.attend(cache->state, &job, stream);
 }
 
 /* ---- inspection ------------------------------------------------------------------------ */
@@ -118,9 +114,8 @@ tq_status tq_read_rows(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_
                                  .first = first,
                                  .n_tokens = n_tokens,
                                  .k = k ? &k_rows : NULL,
-                                 .v = v ? &v_rows : NULL,
-                                 .heap = &cache->heap};
-    return cache->ctx->device->decode(&job);
+                                 .v = v ? &v_rows : NULL};
+    return cache->ctx->device.decode(cache->state, &job);
 }
 
 tq_status tq_read_page(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_t page,
@@ -143,5 +138,6 @@ tq_status tq_read_page(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_
     if (size < view.blob_bytes)
         return tqi_fail(TQ_ERR_BUFFER_TOO_SMALL, "buf: %zu bytes, the page has %zu", size,
                         view.blob_bytes);
-    return cache->ctx->device->read(buf, tqi_view_blob(&view, page, kv_head), view.blob_bytes);
+    return cache->ctx->device.read(cache->state, buf, tqi_view_blob(&view, page, kv_head),
+                                   view.blob_bytes);
 }

@@ -23,6 +23,10 @@ static uint32_t flags_of(const struct tqi_format *f) {
            (f->sketch ? TQ_FORMAT_UNBIASED_DOT : 0);
 }
 
+static uint32_t devices_of(const struct tqi_format *f) {
+    return 1u << TQ_DEVICE_CPU | (tqi_cuda_has_format(f->id) ? 1u << TQ_DEVICE_CUDA : 0);
+}
+
 tq_status tq_format_get(uint32_t index, tq_format_info *info) {
     TQI_REQUIRE(info != NULL, "info: must not be NULL");
     TQI_TRY(tqi_struct_check_out("format info", sizeof *info, info));
@@ -34,7 +38,7 @@ tq_status tq_format_get(uint32_t index, tq_format_info *info) {
                            .summary = f->summary,
                            .roles = f->roles,
                            .millibits = quoted_bytes(f) * 8000 / QUOTED_DIM,
-                           .devices = 1u << TQ_DEVICE_CPU,
+                           .devices = devices_of(f),
                            .flags = flags_of(f),
                            .mse = f->mse,
                            .dot_error = f->dot_error};

@@ -16,6 +16,7 @@ struct tqi_attend_job {
     tq_rows_in q;    /* strides resolved */
     tq_rows_out out; /* strides resolved */
     float *lse;      /* [n_queries][n_q_heads] or NULL */
+    /* Filled by the CPU device: */
     const struct tqi_executor *executor;
     const struct tqi_heap *heap; /* hooks for scratch */
 };

@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 
-static void *default_alloc(void *user, size_t size, size_t alignment, tq_memory space) {
+void *tqi_host_alloc(void *user, size_t size, size_t alignment, tq_memory space) {
     (void)user;
     if (space != TQ_MEM_HOST)
         return NULL;
@@ -14,7 +14,7 @@ static void *default_alloc(void *user, size_t size, size_t alignment, tq_memory 
     return aligned_alloc(alignment, tqi_align_up(size, alignment));
 }
 
-static void default_free(void *user, void *ptr, size_t size, size_t alignment, tq_memory space) {
+void tqi_host_free(void *user, void *ptr, size_t size, size_t alignment, tq_memory space) {
     (void)user;
     (void)size;
     (void)alignment;
@@ -24,8 +24,8 @@ static void default_free(void *user, void *ptr, size_t size, size_t alignment, t
 
 tq_status tqi_heap_init(struct tqi_heap *heap, const tq_allocator *config) {
     memset(heap, 0, sizeof *heap);
-    heap->hooks.alloc = default_alloc;
-    heap->hooks.free = default_free;
+    heap->hooks.alloc = tqi_host_alloc;
+    heap->hooks.free = tqi_host_free;
     if (!config)
         return TQ_OK;
     TQI_REQUIRE(config->alloc && config->free, "allocator: alloc and free must both be given");

@@ -13,6 +13,10 @@ struct tqi_heap {
 
 enum { TQI_ALIGNMENT = 64 };
 
+/* The C library's aligned allocation as hooks: NULL for other memory spaces. */
+void *tqi_host_alloc(void *user, size_t size, size_t alignment, tq_memory space);
+void tqi_host_free(void *user, void *ptr, size_t size, size_t alignment, tq_memory space);
+
 /* A heap with the hooks of `config`, or of the C library for NULL. */
 tq_status tqi_heap_init(struct tqi_heap *heap, const tq_allocator *config);
 /* An empty heap with the same hooks. */

@@ -2,14 +2,20 @@
 
 #include "device/device.h"
 
-static void copy(void *user, void *to, const void *from, size_t bytes) {
-    (void)user;
-    memcpy(to, from, bytes);
+/* ---- kernels ----------------------------------------------------------------------------- */
+
+static void set_names(struct tqi_layer *layer) {
+    tq_format k = layer->k.format->id, v = layer->v.format->id;
+    layer->kernel_name[TQ_OP_ENCODE_K] = layer->encode_k->encode[k].name;
+    layer->kernel_name[TQ_OP_ENCODE_V] = layer->encode_v->encode[v].name;
+    layer->kernel_name[TQ_OP_SCORE] = layer->attend->score[k].name;
+    layer->kernel_name[TQ_OP_ACCUMULATE] = layer->attend->accumulate[v].name;
 }
 
-static tq_status select_kernels(const struct tqi_kernels *kernels, struct tqi_layer *layer,
-                                uint32_t group) {
+static tq_status select_kernels(const struct tqi_device *device, const struct tqi_kernels *kernels,
+                                struct tqi_layer *layer, uint32_t group) {
     const struct tqi_format *k = layer->k.format, *v = layer->v.format;
+    (void)device;
     (void)group; /* the CPU tiles query rows: every group works */
     layer->encode_k = tqi_kernels_encode(kernels, k->id);
     layer->encode_v = tqi_kernels_encode(kernels, v->id);
@@ -17,37 +23,176 @@ static tq_status select_kernels(const struct tqi_kernels *kernels, struct tqi_la
     if (!layer->encode_k || !layer->encode_v || !layer->attend)
         return tqi_fail(TQ_ERR_UNSUPPORTED, "no CPU kernel for K format %s with V format %s",
                         k->name, v->name);
+    set_names(layer);
     return TQ_OK;
 }
 
-static tq_status append(const struct tqi_encode_job *job, tq_stream stream) {
-    (void)stream;
-    tqi_encode(job);
+/* ---- state ------------------------------------------------------------------------------- */
+
+struct state {
+    struct tqi_heap *heap;
+    const struct tqi_executor *executor;
+    float *scratch; /* of append, for every worker */
+    size_t scratch_floats;
+    struct tqi_nonfinite *counts; /* per worker */
+};
+
+static void close_state(void *opened) {
+    struct state *s = opened;
+    if (!s)
+        return;
+    uint32_t workers = s->executor->n_workers;
+    tqi_free(s->heap, s->scratch, workers, s->scratch_floats * sizeof(float), TQ_MEM_HOST);
+    tqi_free(s->heap, s->counts, workers, sizeof *s->counts, TQ_MEM_HOST);
+    tqi_free(s->heap, s, 1, sizeof *s, TQ_MEM_HOST);
+}
+
+static tq_status open_state(const struct tqi_device *device, const struct tqi_device_config *config,
+                            void **out) {
+    struct state *s = tqi_calloc(config->heap, 1, sizeof *s);
+    (void)device;
+    if (!s)
+        return TQ_ERR_OUT_OF_MEMORY;
+    s->heap = config->heap;
+    s->executor = config->executor;
+    s->counts = tqi_calloc(s->heap, s->executor->n_workers, sizeof *s->counts);
+    if (!s->counts) {
+        close_state(s);
+        return TQ_ERR_OUT_OF_MEMORY;
+    }
+    *out = s;
     return TQ_OK;
 }
 
-static tq_status attend(const struct tqi_attend_job *job, tq_stream stream) {
-    (void)stream;
-    return tqi_attend(job);
+/* The scratch is as large as the neediest layer wants it. */
+static tq_status set_layer(void *opened, struct tqi_layer *layer) {
+    struct state *s = opened;
+    size_t floats = tqi_encode_scratch(layer);
+    if (floats <= s->scratch_floats)
+        return TQ_OK;
+    uint32_t workers = s->executor->n_workers;
+    float *scratch = tqi_alloc(s->heap, workers, floats * sizeof(float), TQ_MEM_HOST);
+    if (!scratch)
+        return TQ_ERR_OUT_OF_MEMORY;
+    tqi_free(s->heap, s->scratch, workers, s->scratch_floats * sizeof(float), TQ_MEM_HOST);
+    s->scratch = scratch;
+    s->scratch_floats = floats;
+    return TQ_OK;
 }
 
-static tq_status read_bytes(void *to, const void *from, size_t bytes) {
+static void unset_layer(void *opened, struct tqi_layer *layer) {
+    (void)opened;
+    (void)layer;
+}
+
+static tq_status counts(void *opened, struct tqi_nonfinite *out) {
+    const struct state *s = opened;
+    memset(out, 0, sizeof *out);
+    for (uint32_t w = 0; w < s->executor->n_workers; w++) {
+        out->nan += s->counts[w].nan;
+        out->inf += s->counts[w].inf;
+    }
+    return TQ_OK;
+}
+
+static tq_status reset(void *opened) {
+    struct state *s = opened;
+    memset(s->counts, 0, s->executor->n_workers * sizeof *s->counts);
+    return TQ_OK;
+}
+
+/* ---- means ------------------------------------------------------------------------------- */
+
+static void mean_of_head(const struct tqi_means_job *job, uint32_t head, double *sum, float *row) {
+    struct tqi_nonfinite ignored = {0, 0};
+    memset(sum, 0, job->dim * sizeof *sum);
+    for (uint32_t t = 0; t < job->n_tokens; t++) {
+        tqi_level_ref()->load(tqi_row_in(job->rows, t, head), job->rows->dtype, job->dim, NULL, row,
+                              &ignored);
+        for (uint32_t i = 0; i < job->dim; i++)
+            sum[i] += (double)row[i];
+    }
+    for (uint32_t i = 0; i < job->dim; i++)
+        job->mean[(size_t)head * job->dim + i] = (float)(sum[i] / job->n_tokens);
+}
+
+static tq_status measure_means(void *opened, const struct tqi_means_job *job) {
+    struct state *s = opened;
+    double *sum = tqi_calloc(s->heap, job->dim, sizeof *sum);
+    float *row = tqi_calloc(s->heap, job->dim, sizeof *row);
+    int ok = sum && row;
+    for (uint32_t h = 0; ok && h < job->n_heads; h++)
+        mean_of_head(job, h, sum, row);
+    tqi_free(s->heap, sum, job->dim, sizeof *sum, TQ_MEM_HOST);
+    tqi_free(s->heap, row, job->dim, sizeof *row, TQ_MEM_HOST);
+    return ok ? TQ_OK : TQ_ERR_OUT_OF_MEMORY;
+}
+
+/* ---- work -------------------------------------------------------------------------------- */
+
+static void use_stream(void *opened, tq_stream stream) {
+    (void)opened;
+    (void)stream;
+}
+
+static void copy(void *opened, void *to, const void *from, size_t bytes) {
+    (void)opened;
+    memcpy(to, from, bytes);
+}
+
+static tq_status append(void *opened, const struct tqi_encode_job *job, tq_stream stream) {
+    const struct state *s = opened;
+    struct tqi_encode_job full = *job;
+    (void)stream;
+    full.executor = s->executor;
+    full.scratch = s->scratch;
+    full.scratch_floats = s->scratch_floats;
+    full.counts = s->counts;
+    tqi_encode(&full);
+    return TQ_OK;
+}
+
+static tq_status attend(void *opened, const struct tqi_attend_job *job, tq_stream stream) {
+    const struct state *s = opened;
+    struct tqi_attend_job full = *job;
+    (void)stream;
+    full.executor = s->executor;
+    full.heap = s->heap;
+    return tqi_attend(&full);
+}
+
+static tq_status decode(void *opened, const struct tqi_decode_job *job) {
+    const struct state *s = opened;
+    struct tqi_decode_job full = *job;
+    full.heap = s->heap;
+    return tqi_decode(&full);
+}
+
+static tq_status read_bytes(void *opened, void *to, const void *from, size_t bytes) {
+    (void)opened;
     memcpy(to, from, bytes);
     return TQ_OK;
 }
 
-static const struct tqi_device device = {
-    .name = "cpu",
-    .page_memory = TQ_MEM_HOST,
-    .can_grow = 1,
-    .copy = copy,
-    .select = select_kernels,
-    .append = append,
-    .attend = attend,
-    .decode = tqi_decode,
-    .read = read_bytes,
-};
-
-const struct tqi_device *tqi_cpu_device(void) {
-    return &device;
+void tqi_cpu_device(struct tqi_device *out) {
+    static const struct tqi_device device = {
+        .name = "cpu",
+        .page_memory = TQ_MEM_HOST,
+        .can_grow = 1,
+        .select = select_kernels,
+        .open = open_state,
+        .close = close_state,
+        .set_layer = set_layer,
+        .unset_layer = unset_layer,
+        .counts = counts,
+        .reset = reset,
+        .measure_means = measure_means,
+        .use_stream = use_stream,
+        .copy = copy,
+        .append = append,
+        .attend = attend,
+        .decode = decode,
+        .read = read_bytes,
+    };
+    *out = device;
 }

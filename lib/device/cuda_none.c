@@ -1,8 +1,13 @@
 /* Stands in for the cuda folder in builds without it. */
 #include "device/device.h"
 
-const struct tqi_device *tqi_cuda_device(int32_t index) {
+tq_status tqi_cuda_device(int32_t index, struct tqi_device *out) {
     (void)index;
-    (void)tqi_fail(TQ_ERR_UNSUPPORTED, "device: this build of the library has no CUDA kernels");
-    return NULL;
+    (void)out;
+    return tqi_fail(TQ_ERR_UNSUPPORTED, "device: this build of the library has no CUDA kernels");
+}
+
+int tqi_cuda_has_format(tq_format f) {
+    (void)f;
+    return 0;
 }

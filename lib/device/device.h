@@ -1,6 +1,10 @@
 /*
  * What a device does for a cache. The CPU is one implementation, CUDA another; the api
  * folder knows only this table. All functions get checked arguments.
+ *
+ * A device keeps a state per cache: scratch memory and counters on the CPU, on a GPU also
+ * its copies of the constants of every layer. Functions that take a state may set a message
+ * and return TQ_ERR_DEVICE for an error of earlier work that surfaces in them.
  */
 #ifndef TQI_DEVICE_DEVICE_H
 #define TQI_DEVICE_DEVICE_H
@@ -10,26 +14,72 @@
 #include "encode/encode.h"
 #include "page/pool.h"
 
-struct tqi_device {
-    const char *name;
-    tq_memory page_memory; /* where pages live */
-    uint32_t can_grow;     /* pools without max_pages */
-    tqi_copy_fn *copy;     /* inside page memory */
-    /* TQ_ERR_UNSUPPORTED with the reason when the layer has no kernel here; else fills
-     * the kernels of the layer. group: query heads per kv head. */
-    tq_status (*select)(const struct tqi_kernels *kernels, struct tqi_layer *layer, uint32_t group);
-    tq_status (*append)(const struct tqi_encode_job *job, tq_stream stream);
-    tq_status (*attend)(const struct tqi_attend_job *job, tq_stream stream);
-    tq_status (*decode)(const struct tqi_decode_job *job);
-    /* Page bytes to host memory. */
-    tq_status (*read)(void *to, const void *from, size_t bytes);
+/* Shape of the cache that a state is opened for. */
+struct tqi_device_config {
+    struct tqi_heap *heap; /* of the cache; outlives the state */
+    const struct tqi_executor *executor;
+    uint32_t n_kv_heads, n_q_heads;
+    uint32_t head_dim, v_head_dim;
+    uint64_t max_pages; /* of the pool */
 };
 
-const struct tqi_device *tqi_cpu_device(void);
-/* NULL with a message when this build, driver or machine has no usable CUDA device. */
-const struct tqi_device *tqi_cuda_device(int32_t index);
+/* Rows to measure the channel means of. */
+struct tqi_means_job {
+    const tq_rows_in *rows; /* strides resolved */
+    uint32_t n_tokens, n_heads, dim;
+    float *mean; /* [n_heads][dim], host memory */
+};
+
+struct tqi_device {
+    const char *name;
+    int32_t index;          /* ordinal of the GPU */
+    tq_memory page_memory;  /* where pages live */
+    uint32_t can_grow;      /* pools without max_pages */
+    uint32_t entry_bytes;   /* device memory that a state takes for every page of the pool */
+    tq_allocator allocator; /* hooks of contexts that bring none; alloc NULL = the C library's */
+    /* TQ_ERR_UNSUPPORTED with the reason when the layer has no kernel here; else fills
+     * kernels and names of the layer. group: query heads per kv head. */
+    tq_status (*select)(const struct tqi_device *device, const struct tqi_kernels *kernels,
+                        struct tqi_layer *layer, uint32_t group);
+    tq_status (*open)(const struct tqi_device *device, const struct tqi_device_config *config,
+                      void **state);
+    /* Waits for the device; afterwards memory of the cache may be freed. NULL is allowed. */
+    void (*close)(void *state);
+    /* Takes in a layer's constants: at creation, and when means or scales have changed. */
+    tq_status (*set_layer)(void *state, struct tqi_layer *layer);
+    void (*unset_layer)(void *state, struct tqi_layer *layer);
+    /* Counts of replaced elements since open or the last reset. Synchronizing. */
+    tq_status (*counts)(void *state, struct tqi_nonfinite *out);
+    tq_status (*reset)(void *state);
+    /* Channel means of rows in the device's memory, as append would load them; sums in
+     * double. Synchronizing. */
+    tq_status (*measure_means)(void *state, const struct tqi_means_job *job);
+    /* Copies inside page memory run on the stream named here. */
+    void (*use_stream)(void *state, tq_stream stream);
+    tqi_copy_fn *copy;
+    tq_status (*append)(void *state, const struct tqi_encode_job *job, tq_stream stream);
+    tq_status (*attend)(void *state, const struct tqi_attend_job *job, tq_stream stream);
+    tq_status (*decode)(void *state, const struct tqi_decode_job *job);
+    /* Page bytes to host memory. Synchronizing. */
+    tq_status (*read)(void *state, void *to, const void *from, size_t bytes);
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void tqi_cpu_device(struct tqi_device *out);
+/* TQ_ERR_UNSUPPORTED when build, driver or GPU can't, TQ_ERR_NOT_FOUND when the machine has
+ * no GPU of that index. */
+tq_status tqi_cuda_device(int32_t index, struct tqi_device *out);
+/* Whether the CUDA kernels of this build know a format. */
+int tqi_cuda_has_format(tq_format f);
 
 /* TQ_CPU_* bits that this CPU and operating system offer. */
 uint64_t tqi_cpu_features(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -11,8 +11,8 @@ struct tqi_decode_job {
     struct tqi_page_view view;
     uint64_t first; /* token */
     uint32_t n_tokens;
-    const tq_rows_out *k, *v; /* strides resolved; NULL = not wanted */
-    const struct tqi_heap *heap;
+    const tq_rows_out *k, *v;    /* strides resolved; NULL = not wanted */
+    const struct tqi_heap *heap; /* filled by the CPU device */
 };
 
 tq_status tqi_decode(const struct tqi_decode_job *job);

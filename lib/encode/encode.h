@@ -11,6 +11,7 @@ struct tqi_encode_job {
     struct tqi_page_view view; /* length = tokens before this job */
     uint32_t n_tokens;         /* pages for them exist and are not shared */
     tq_rows_in k, v;           /* strides resolved */
+    /* Filled by the CPU device: */
     const struct tqi_executor *executor;
     float *scratch; /* tqi_encode_scratch() floats for every worker */
     size_t scratch_floats;

@@ -4,14 +4,19 @@
 
 #include "kernel/kernel.h"
 
+/* Number of tq_op values. */
+enum { TQI_OP_LIMIT = 4 };
+
 struct tqi_layer {
     uint32_t n_kv_heads;
     struct tqi_page_layout page;
     struct tqi_rows k, v;
-    const float *k_mean, *v_mean;           /* [n_kv_heads][dim], NULL = none */
-    const float *k_scale, *v_scale;         /* [n_kv_heads] of fp8, 1 elsewhere */
-    const float *k_inv_scale, *v_inv_scale; /* their reciprocals */
-    const struct tqi_level *encode_k, *encode_v, *attend;
+    const float *k_mean, *v_mean;                         /* [n_kv_heads][dim], NULL = none */
+    const float *k_scale, *v_scale;                       /* [n_kv_heads] of fp8, 1 elsewhere */
+    const float *k_inv_scale, *v_inv_scale;               /* their reciprocals */
+    const struct tqi_level *encode_k, *encode_v, *attend; /* CPU */
+    const char *kernel_name[TQI_OP_LIMIT];                /* by tq_op */
+    void *device; /* what the device keeps about the layer */
 };
 
 /* Mean of one head; NULL = none. */

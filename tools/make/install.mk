@@ -10,7 +10,7 @@ CMAKEDIR ?= $(LIBDIR)/cmake/turboquant
 INSTALL ?= install
 
 HEADERS := $(wildcard include/tq/*.h)
-LIBS_PRIVATE := -lm $(if $(filter 1,$(USE_CUDA)),$(CUDA_LIBS_PRIVATE))
+LIBS_PRIVATE := $(CUDA_LIBS_PRIVATE) -lm
 
 # The files a package has, without DESTDIR.
 INSTALLED = $(HEADERS:include/%=$(INCLUDEDIR)/%) $(LIBDIR)/libturboquant.a \
@@ -31,7 +31,7 @@ relative = $(shell $(PYTHON) -c 'import os,sys; print(os.path.relpath(sys.argv[1
 below = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
 FILL = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(call below,$(LIBDIR))|' \
 	-e 's|@INCLUDEDIR@|$(call below,$(INCLUDEDIR))|' -e 's|@VERSION@|$(VERSION)|' -e 's|@ABI@|$(ABI)|' \
-	-e 's|@CUDA@|$(if $(filter 1,$(USE_CUDA)),$(CUDA_INSIDE),no)|' -e 's|@ARCHS@|$(CUDA_ARCHS_INSIDE)|' \
+	-e 's|@CUDA@|$(CUDA_INSIDE)|' -e 's|@ARCHS@|$(CUDA_ARCHS_INSIDE)|' \
 	-e 's|@LIBS_PRIVATE@|$(strip $(LIBS_PRIVATE))|' \
 	-e 's|@CMAKE_INCLUDE@|$(call relative,$(INCLUDEDIR),$(CMAKEDIR))|' \
 	-e 's|@CMAKE_LIBS_PRIVATE@|$(subst $(space),;,$(patsubst -l%,%,$(strip $(LIBS_PRIVATE))))|'

@@ -2,9 +2,9 @@
 
 LIB_SRC := $(filter-out lib/spec/gen/%,$(wildcard lib/*/*.c lib/kernel/ref/*.c))
 ifeq ($(USE_CUDA),1)
-# The CUDA device is not written yet: both settings build the empty one.
+LIB_SRC := $(filter-out lib/device/cuda_none.c,$(LIB_SRC))
 endif
-LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(CUDA_OBJ)
 
 LIB_SO := $(B)/libturboquant.so.$(VERSION)
 LIB_A := $(B)/libturboquant.a
@@ -26,7 +26,7 @@ $(LIB_SO): $(LIB_OBJ) pkgconfig/libturboquant.map
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -shared -Wl,-soname,libturboquant.so.$(ABI) \
 		-Wl,--version-script=pkgconfig/libturboquant.map \
-		$(if $(SAN),,-Wl$(comma)--no-undefined) -o $@ $(LIB_OBJ) -lm
+		$(if $(SAN),,-Wl$(comma)--no-undefined) -o $@ $(LIB_OBJ) $(CUDA_LINK) -lm
 	$(Q)ln -sf $(@F) $(B)/libturboquant.so.$(ABI)
 	$(Q)ln -sf $(@F) $(B)/libturboquant.so
 
@@ -34,8 +34,6 @@ $(LIB_A): $(LIB_OBJ)
 	$(call say,AR)
 	$(Q)rm -f $@
 	$(Q)$(AR) rcs $@ $(LIB_OBJ)
-
-comma := ,
 
 # Generated tables are committed; this makes them again.
 GEN := $(B)/gen
@@ -48,4 +46,4 @@ tables: $(GEN)
 	$(GEN) codebook > $(B)/codebook_data.h && mv $(B)/codebook_data.h lib/spec/codebook_data.h
 	$(GEN) hadamard > $(B)/hadamard_data.h && mv $(B)/hadamard_data.h lib/spec/hadamard_data.h
 
--include $(LIB_OBJ:.o=.d)
+-include $(filter %.d,$(LIB_OBJ:$(B)/lib/%.o=$(B)/lib/%.d))

@@ -1,6 +1,6 @@
 # Rules that no compiler checks.
 
-C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' | grep -v '_data\.h$$')
+C_FILES = $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | grep -v '_data\.h$$')
 
 .PHONY: lint format check-tables
 lint: need-test

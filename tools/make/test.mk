@@ -28,7 +28,7 @@ $(B)/test/oracle/test_oracle: EXTRA_OBJ = $(ORACLE_TEST_OBJ)
 
 $(TEST_BIN): $(B)/test/%: $(B)/test/%.o $(ORACLE_OBJ) $(COMMON_OBJ) $(LIB_A)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $< $(EXTRA_OBJ) $(COMMON_OBJ) $(ORACLE_OBJ) $(LIB_A) -lcmocka -lcjson -lm -lpthread
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $< $(EXTRA_OBJ) $(COMMON_OBJ) $(ORACLE_OBJ) $(LIB_A) $(CUDA_LINK) -lcmocka -lcjson -lm -lpthread
 
 tests: $(TEST_BIN)
 

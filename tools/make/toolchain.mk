@@ -11,6 +11,10 @@ USE_CUDA := $(if $(HAVE_NVCC),1,0)
 else
 USE_CUDA := $(CUDA)
 endif
+# GPUs that a build carries code for. 80 runs on every one from sm_80 on: its PTX is kept for
+# those that have no code of their own. 90a is Hopper's own.
+CUDA_ARCHS ?= 80 90a
+NVCC ?= nvcc
 ifeq ($(USE_CUDA)-$(HAVE_NVCC),1-)
 $(error CUDA=1, but nvcc is not on PATH: install the CUDA 13 toolkit or use CUDA=0)
 endif

@@ -1,0 +1,329 @@
+/*
+ * The read path for every format, head dim, page size and group, in binary32: rotate the
+ * queries; a block per (kv head, tile of rows, split) decodes a few tokens at a time and runs
+ * the online softmax; the states of the splits are merged in order and rotated back.
+ */
+#include "attend/attend_job.h"
+#include "common/codes.cuh"
+#include "common/rotate.cuh"
+
+namespace tqi {
+namespace {
+
+enum { TILE_ROWS = 8, THREADS = 128, WARPS = THREADS / 32 };
+
+__host__ __device__ inline uint32_t larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+/* Tokens decoded at a time: as many as 32 KB hold, at most a warp's. */
+__host__ __device__ inline uint32_t chunk_tokens(uint32_t dim) {
+    return dim <= 256 ? 32 : dim <= 512 ? 16 : 8;
+}
+
+__device__ inline uint32_t query_of(const AttendJob &job, uint32_t row) {
+    return job.first_query + row / job.group;
+}
+
+__device__ inline uint32_t q_head_of(const AttendJob &job, uint32_t head, uint32_t row) {
+    return head * job.group + row % job.group;
+}
+
+/* Tokens that a row sees. */
+__device__ inline uint64_t visible_of(const AttendJob &job, uint32_t row) {
+    uint64_t behind = job.causal ? job.n_queries - 1 - query_of(job, row) : 0;
+    return job.length > behind ? job.length - behind : 0;
+}
+
+__device__ inline float *state_of(const AttendJob &job, uint32_t head, uint32_t split,
+                                  uint32_t row) {
+    size_t index = ((size_t)head * job.n_splits + split) * job.rows + row;
+    return job.states + index * (job.v.layout.dim + 2);
+}
+
+/* ---- queries -------------------------------------------------------------------------------- */
+
+__device__ float block_sum(float x, float *room) {
+    for (uint32_t o = 16; o; o /= 2)
+        x += __shfl_xor_sync(~0u, x, o);
+    if (threadIdx.x % 32 == 0)
+        room[threadIdx.x / 32] = x;
+    __syncthreads();
+    float sum = 0;
+    for (uint32_t w = 0; w < WARPS; w++)
+        sum += room[w];
+    __syncthreads();
+    return sum;
+}
+
+/* A block per (kv head, row). Queries are not sanitised: what is not finite must show. */
+__global__ void __launch_bounds__(THREADS)
+    tqk_rotate_queries(const __grid_constant__ AttendJob job) {
+    extern __shared__ float shared[];
+    const Side &s = job.k;
+    uint32_t dim = s.layout.dim, head = blockIdx.x / job.rows, row = blockIdx.x % job.rows;
+    BlockGroup block = {threadIdx.x, THREADS};
+    float *x = shared + WARPS, *room = x + dim, dot = 0;
+    int64_t at = (int64_t)query_of(job, row) * job.q.token_stride +
+                 (int64_t)q_head_of(job, head, row) * job.q.head_stride;
+    for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
+        x[i] = load_element(job.q.data, job.q.dtype, at + i);
+        dot += s.mean ? x[i] * s.mean[(size_t)head * dim + i] : 0;
+    }
+    dot = block_sum(dot, shared);
+    if (threadIdx.x == 0)
+        job.shift[blockIdx.x] = s.mean ? dot * job.scale : 0;
+    if (s.rotates)
+        rotate(block, s, x, room);
+    float norm = s.rotates ? 1 / sqrtf((float)dim) : 1;
+    for (uint32_t i = threadIdx.x; i < dim; i += THREADS)
+        job.queries[(size_t)blockIdx.x * dim + i] = x[i] * norm;
+}
+
+/* ---- tiles ---------------------------------------------------------------------------------- */
+
+/* A block's share of the work and its shared memory. */
+struct Tile {
+    uint32_t head, split, first_row, n_rows, chunk;
+    float *queries; /* [row][k dim] */
+    float *numbers; /* [token][dim + 1], K then V of a chunk */
+    float *scores;  /* [row][chunk], probabilities times gains after the softmax */
+    float *acc;     /* [row][v dim] */
+    float *max, *sum, *factor;
+};
+
+__device__ Tile tile_of(const AttendJob &job, float *shared) {
+    Tile t;
+    uint32_t tiles = (job.rows + TILE_ROWS - 1) / TILE_ROWS;
+    uint32_t k_dim = job.k.layout.dim, v_dim = job.v.layout.dim;
+    t.split = blockIdx.x % job.n_splits;
+    t.first_row = blockIdx.x / job.n_splits % tiles * TILE_ROWS;
+    t.head = blockIdx.x / job.n_splits / tiles;
+    t.n_rows = min((uint32_t)TILE_ROWS, job.rows - t.first_row);
+    t.chunk = min(chunk_tokens(larger(k_dim, v_dim)), job.pages.page_tokens);
+    t.queries = shared;
+    t.numbers = t.queries + TILE_ROWS * k_dim;
+    t.scores = t.numbers + t.chunk * (larger(k_dim, v_dim) + 1);
+    t.acc = t.scores + TILE_ROWS * 32;
+    t.max = t.acc + TILE_ROWS * v_dim;
+    t.sum = t.max + TILE_ROWS;
+    t.factor = t.sum + TILE_ROWS;
+    return t;
+}
+
+__device__ void begin(const AttendJob &job, const Tile &t) {
+    uint32_t k_dim = job.k.layout.dim, v_dim = job.v.layout.dim;
+    const float *from = job.queries + ((size_t)t.head * job.rows + t.first_row) * k_dim;
+    for (uint32_t i = threadIdx.x; i < t.n_rows * k_dim; i += THREADS)
+        t.queries[i] = from[i];
+    for (uint32_t i = threadIdx.x; i < TILE_ROWS * v_dim; i += THREADS)
+        t.acc[i] = 0;
+    if (threadIdx.x < TILE_ROWS) {
+        t.max[threadIdx.x] = -INFINITY;
+        t.sum[threadIdx.x] = 0;
+    }
+}
+
+/* Numbers of `n` tokens from `slot` on. */
+__device__ void decode(const Side &s, const uint8_t *blob, uint32_t slot, uint32_t n, float *to) {
+    uint32_t dim = s.layout.dim;
+    for (uint32_t token = threadIdx.x / 32; token < n; token += WARPS)
+        for (uint32_t i = threadIdx.x % 32; i < dim; i += 32)
+            to[token * (dim + 1) + i] = number_at(s, blob, slot + token, i);
+}
+
+__device__ void score(const AttendJob &job, const Tile &t, const uint8_t *blob, uint32_t slot,
+                      uint32_t n) {
+    uint32_t dim = job.k.layout.dim, token = threadIdx.x % 32;
+    if (token >= n)
+        return;
+    float gain = gain_at<float>(job.k, blob, slot + token, t.head) * job.scale;
+    for (uint32_t row = threadIdx.x / 32; row < t.n_rows; row += WARPS) {
+        const float *q = t.queries + row * dim, *k = t.numbers + token * (dim + 1);
+        float dot = 0;
+        for (uint32_t i = 0; i < dim; i++)
+            dot = fmaf(q[i], k[i], dot);
+        t.scores[row * 32 + token] = dot * gain;
+    }
+}
+
+/* Online softmax of a row by a warp; token = index of the chunk's first token. */
+__device__ void softmax(const AttendJob &job, const Tile &t, const uint8_t *blob, uint32_t slot,
+                        uint32_t n, uint64_t token) {
+    uint32_t lane = threadIdx.x % 32;
+    for (uint32_t row = threadIdx.x / 32; row < t.n_rows; row += WARPS) {
+        bool seen = lane < n && token + lane < visible_of(job, t.first_row + row);
+        float s = seen ? t.scores[row * 32 + lane] : -INFINITY, max = s;
+        for (uint32_t o = 16; o; o /= 2)
+            max = fmaxf(max, __shfl_xor_sync(~0u, max, o));
+        float before = t.max[row];
+        max = fmaxf(max, before);
+        /* max is -infinity while nothing was seen */
+        float p = seen ? expf(s - max) : 0, sum = p;
+        for (uint32_t o = 16; o; o /= 2)
+            sum += __shfl_xor_sync(~0u, sum, o);
+        float factor = before == -INFINITY ? (t.sum[row] == 0 ? 1 : NAN) : expf(before - max);
+        if (lane < n)
+            t.scores[row * 32 + lane] =
+                seen ? p * gain_at<float>(job.v, blob, slot + lane, t.head) : 0;
+        __syncwarp();
+        if (lane == 0) {
+            t.factor[row] = factor;
+            t.sum[row] = t.sum[row] * factor + sum;
+            t.max[row] = max;
+        }
+    }
+}
+
+__device__ void accumulate(const AttendJob &job, const Tile &t, uint32_t n) {
+    uint32_t dim = job.v.layout.dim;
+    for (uint32_t row = 0; row < t.n_rows; row++)
+        for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
+            float a = t.acc[row * dim + i] * t.factor[row];
+            for (uint32_t token = 0; token < n; token++) {
+                float p = t.scores[row * 32 + token];
+                /* slots that nobody sees hold anything */
+                a = p != 0 ? fmaf(p, t.numbers[token * (dim + 1) + i], a) : a;
+            }
+            t.acc[row * dim + i] = a;
+        }
+}
+
+__device__ void end(const AttendJob &job, const Tile &t) {
+    uint32_t dim = job.v.layout.dim;
+    for (uint32_t row = 0; row < t.n_rows; row++) {
+        float *state = state_of(job, t.head, t.split, t.first_row + row);
+        if (threadIdx.x == 0) {
+            state[0] = t.max[row];
+            state[1] = t.sum[row];
+        }
+        for (uint32_t i = threadIdx.x; i < dim; i += THREADS)
+            state[2 + i] = t.acc[row * dim + i];
+    }
+}
+
+__global__ void __launch_bounds__(THREADS) tqk_attend_any(const __grid_constant__ AttendJob job) {
+    extern __shared__ float shared[];
+    Tile t = tile_of(job, shared);
+    uint32_t page_tokens = job.pages.page_tokens;
+    uint64_t from = t.split * job.split_tokens, to = from + job.split_tokens;
+    /* later rows see more: the last bounds the tile */
+    to = min(to, visible_of(job, t.first_row + t.n_rows - 1));
+    begin(job, t);
+    __syncthreads();
+    for (uint64_t token = from; token < to; token += t.chunk) {
+        uint64_t page = token / page_tokens;
+        uint32_t slot = (uint32_t)(token % page_tokens);
+        uint32_t n = (uint32_t)min((uint64_t)t.chunk, to - token);
+        const uint8_t *blob = job.pages.base + job.table[page] * job.pages.page_bytes +
+                              (size_t)t.head * job.pages.blob_bytes;
+        decode(job.k, blob, slot, n, t.numbers);
+        __syncthreads();
+        score(job, t, blob, slot, n);
+        __syncthreads();
+        softmax(job, t, blob, slot, n, token);
+        decode(job.v, blob, slot, n, t.numbers);
+        __syncthreads();
+        accumulate(job, t, n);
+        __syncthreads();
+    }
+    end(job, t);
+}
+
+/* ---- merge ---------------------------------------------------------------------------------- */
+
+/* Joint maximum of the splits; NaN where one is. */
+__device__ float merged_max(const AttendJob &job, uint32_t head, uint32_t row) {
+    float max = -INFINITY;
+    for (uint32_t split = 0; split < job.n_splits; split++)
+        max = fmaxf(max, state_of(job, head, split, row)[0]);
+    return max;
+}
+
+/* Weight of a split's state; an empty one has sum 0. */
+__device__ float weight_of(const float *state, float max) {
+    return state[1] == 0 ? 0 : expf(state[0] - max);
+}
+
+/* A block per (kv head, row). */
+__global__ void __launch_bounds__(THREADS) tqk_merge_any(const __grid_constant__ AttendJob job) {
+    extern __shared__ float shared[];
+    const Side &s = job.v;
+    uint32_t dim = s.layout.dim, head = blockIdx.x / job.rows, row = blockIdx.x % job.rows;
+    BlockGroup block = {threadIdx.x, THREADS};
+    float *x = shared, *room = x + dim, max = merged_max(job, head, row), sum = 0;
+    for (uint32_t split = 0; split < job.n_splits; split++) {
+        const float *state = state_of(job, head, split, row);
+        sum += state[1] * weight_of(state, max);
+    }
+    for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
+        float a = 0;
+        for (uint32_t split = 0; split < job.n_splits; split++) {
+            const float *state = state_of(job, head, split, row);
+            float w = weight_of(state, max);
+            a = state[1] == 0 ? a : fmaf(state[2 + i], w, a);
+        }
+        x[i] = a;
+    }
+    __syncthreads();
+    if (s.rotates)
+        unrotate(block, s, x, room);
+    float norm = sum == 0 ? 0 : (s.rotates ? 1 / sqrtf((float)dim) : 1.0f) / sum;
+    uint32_t query = query_of(job, row), q_head = q_head_of(job, head, row);
+    int64_t at = (int64_t)query * job.out.token_stride + (int64_t)q_head * job.out.head_stride;
+    for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
+        float mean = s.mean && sum != 0 ? s.mean[(size_t)head * dim + i] : 0;
+        store_element(job.out, at + i, x[i] * norm + mean);
+    }
+    if (job.lse && threadIdx.x == 0)
+        job.lse[(size_t)query * job.n_heads * job.group + q_head] =
+            sum == 0 ? -INFINITY : max + logf(sum) + job.shift[blockIdx.x];
+}
+
+/* ---- table ---------------------------------------------------------------------------------- */
+
+__global__ void tqk_upload_table(const __grid_constant__ PageIds ids, uint32_t n, uint32_t *table) {
+    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+        table[i] = ids.id[i];
+}
+
+size_t tile_shared(uint32_t k_dim, uint32_t v_dim) {
+    uint32_t dim = larger(k_dim, v_dim);
+    return (TILE_ROWS * (size_t)(k_dim + v_dim + 32 + 3) + chunk_tokens(dim) * (dim + 1)) *
+           sizeof(float);
+}
+
+} /* namespace */
+
+tq_status upload_table(const uint32_t *ids, uint64_t n, uint32_t *table, cudaStream_t stream) {
+    for (uint64_t first = 0; first < n; first += ID_CHUNK) {
+        uint32_t count = (uint32_t)(n - first < ID_CHUNK ? n - first : ID_CHUNK);
+        PageIds chunk;
+        memcpy(chunk.id, ids + first, count * sizeof *ids);
+        LaunchShape shape = {1, 256, 0, stream, false};
+        TQI_TRY(launch(tqk_upload_table, shape, "tqk_upload_table", chunk, count, table + first));
+    }
+    return TQ_OK;
+}
+
+tq_status attend_any_prepare(uint32_t k_dim, uint32_t v_dim) {
+    if (tile_shared(k_dim, v_dim) <= 48 * 1024)
+        return TQ_OK;
+    return check(cudaFuncSetAttribute(tqk_attend_any, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)tile_shared(1024, 1024)),
+                 "shared memory of attention");
+}
+
+tq_status attend_any(const AttendJob &job, cudaStream_t stream) {
+    uint32_t k_dim = job.k.layout.dim, v_dim = job.v.layout.dim;
+    uint64_t rows = (uint64_t)job.n_heads * job.rows;
+    uint64_t tiles = (uint64_t)job.n_heads * ((job.rows + TILE_ROWS - 1) / TILE_ROWS);
+    LaunchShape queries = {rows, THREADS, (2 * k_dim + WARPS) * sizeof(float), stream, false};
+    LaunchShape attend = {tiles * job.n_splits, THREADS, tile_shared(k_dim, v_dim), stream, false};
+    LaunchShape merge = {rows, THREADS, 2 * v_dim * sizeof(float), stream, false};
+    TQI_TRY(launch(tqk_rotate_queries, queries, "tqk_rotate_queries", job));
+    TQI_TRY(launch(tqk_attend_any, attend, "tqk_attend_any", job));
+    return launch(tqk_merge_any, merge, "tqk_merge_any", job);
+}
+
+} /* namespace tqi */

@@ -1,0 +1,61 @@
+/* The caller's rows: loading an element as append does it, storing a result. */
+#ifndef TQI_CUDA_COMMON_ROWS_CUH
+#define TQI_CUDA_COMMON_ROWS_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <float.h>
+
+#include "params.h"
+#include "tq/tq.h"
+
+namespace tqi {
+
+__device__ inline float bf16_bits(uint16_t h) {
+    return __uint_as_float((uint32_t)h << 16);
+}
+
+__device__ inline float f16_bits(uint16_t h) {
+    return __half2float(__ushort_as_half(h));
+}
+
+/* Element i of a row as binary32, unchanged. */
+__device__ inline float load_element(const void *data, int32_t dtype, int64_t i) {
+    if (dtype == TQ_F32)
+        return ((const float *)data)[i];
+    uint16_t h = ((const uint16_t *)data)[i];
+    return dtype == TQ_F16 ? f16_bits(h) : bf16_bits(h);
+}
+
+__device__ inline float largest_of(int32_t dtype) {
+    return dtype == TQ_F32 ? FLT_MAX : dtype == TQ_F16 ? 65504.0f : 3.38953139e38f;
+}
+
+/* NaN to 0, infinities to the largest finite value; bad: 1 for a NaN, 1 << 16 for an
+ * infinity is added. */
+__device__ inline float replace_nonfinite(float x, int32_t dtype, uint32_t &bad) {
+    uint32_t magnitude = __float_as_uint(x) & 0x7fffffffu;
+    if (magnitude < 0x7f800000u)
+        return x;
+    bad += magnitude > 0x7f800000u ? 1u : 1u << 16;
+    return magnitude > 0x7f800000u ? 0.0f : copysignf(largest_of(dtype), x);
+}
+
+/* x - mean, kept finite. */
+__device__ inline float subtract_mean(float x, float mean) {
+    float y = x - mean;
+    return isinf(y) ? copysignf(FLT_MAX, y) : y;
+}
+
+__device__ inline void store_element(const RowsOut &rows, int64_t i, float x) {
+    if (rows.dtype == TQ_F32)
+        ((float *)rows.data)[i] = x;
+    else if (rows.dtype == TQ_F16)
+        ((__half *)rows.data)[i] = __float2half_rn(x);
+    else
+        ((__nv_bfloat16 *)rows.data)[i] = __float2bfloat16_rn(x);
+}
+
+} /* namespace tqi */
+
+#endif

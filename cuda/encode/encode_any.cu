@@ -1,0 +1,380 @@
+/*
+ * The write path for every format, head dim and page size: a block takes one page of one kv
+ * head and side, a warp codes a row at a time, then the block packs the codes of a group of
+ * tokens into words. The encode contract is spec/rows.h; this file is compiled without
+ * contraction, so that codes equal those of the CPU bit for bit.
+ */
+#include "common/codes.cuh"
+#include "common/rotate.cuh"
+#include "encode/encode_job.h"
+
+namespace tqi {
+namespace {
+
+enum { MAX_WARPS = 8, WIDE_DIM = 512 };
+
+__host__ __device__ uint32_t tree_size(uint32_t dim) {
+    uint32_t size = 1;
+    while (size < dim)
+        size *= 2;
+    return size;
+}
+
+/* Shared memory: codes of a group, then per warp a row and a tree. */
+uint32_t warps_of(uint32_t dim) {
+    return dim > WIDE_DIM ? MAX_WARPS / 2 : MAX_WARPS;
+}
+
+size_t shared_of(uint32_t dim) {
+    size_t codes = (size_t)TQI_GROUP_MAX * ((dim + 31) / 32 * 32);
+    return codes + (size_t)warps_of(dim) * 2 * tree_size(dim) * sizeof(float);
+}
+
+/* ---- one row by one warp ----------------------------------------------------------------- */
+
+struct RowWork {
+    WarpGroup warp;
+    float *x, *tree;
+    uint8_t *codes; /* [dim] of the token, where its group packs from */
+};
+
+/* Sum over a full binary tree in natural order, neighbours first. */
+__device__ float fold(const WarpGroup &w, float *tree, uint32_t n) {
+    uint32_t size = tree_size(n);
+    for (uint32_t i = n + w.rank; i < size; i += 32)
+        tree[i] = 0;
+    w.sync();
+    for (uint32_t half = 1; half < size; half *= 2) {
+        for (uint32_t i = w.rank * 2 * half; i < size; i += 64 * half)
+            tree[i] = tree[i] + tree[i + half];
+        w.sync();
+    }
+    return tree[0];
+}
+
+__device__ float sum_squares(const RowWork &r, uint32_t n) {
+    r.warp.sync();
+    for (uint32_t i = r.warp.rank; i < n; i += 32)
+        r.tree[i] = r.x[i] * r.x[i];
+    return fold(r.warp, r.tree, n);
+}
+
+__device__ float warp_max(float v) {
+    for (uint32_t o = 16; o; o /= 2)
+        v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
+    return v;
+}
+
+__device__ float largest_magnitude(const RowWork &r, uint32_t n) {
+    float v = 0;
+    for (uint32_t i = r.warp.rank; i < n; i += 32)
+        v = fmaxf(v, fabsf(r.x[i]));
+    return warp_max(v);
+}
+
+__device__ void load_row(const RowWork &r, const EncodeJob &job, uint32_t side, uint64_t token,
+                         uint32_t head) {
+    const RowsIn &rows = job.rows[side];
+    const Side &s = job.side[side];
+    int64_t at = (int64_t)token * rows.token_stride + (int64_t)head * rows.head_stride;
+    uint32_t bad = 0, dim = s.layout.dim;
+    for (uint32_t i = r.warp.rank; i < dim; i += 32) {
+        float x = replace_nonfinite(load_element(rows.data, rows.dtype, at + i), rows.dtype, bad);
+        r.x[i] = s.mean ? subtract_mean(x, s.mean[(size_t)head * dim + i]) : x;
+    }
+    bad = __reduce_add_sync(~0u, bad);
+    if (bad && r.warp.rank == 0) {
+        if (bad & 0xffffu)
+            atomicAdd((unsigned long long *)&job.counts[0], (unsigned long long)(bad & 0xffffu));
+        if (bad >> 16)
+            atomicAdd((unsigned long long *)&job.counts[1], (unsigned long long)(bad >> 16));
+    }
+    r.warp.sync();
+}
+
+/* Step "range": returns the exponent taken out, *sum the sum of squares. */
+__device__ int bring_into_range(const RowWork &r, uint32_t n, float *sum) {
+    *sum = sum_squares(r, n);
+    if (*sum >= 0x1p-80f && *sum <= 0x1p100f)
+        return 0;
+    float largest = largest_magnitude(r, n);
+    if (largest == 0)
+        return 0;
+    int e = ilogbf(largest);
+    for (uint32_t i = r.warp.rank; i < n; i += 32)
+        r.x[i] = ldexpf(r.x[i], -e);
+    *sum = sum_squares(r, n);
+    return e;
+}
+
+__device__ uint32_t quantize_lm(const RowWork &r, const Side &s, float inv) {
+    uint32_t sum = 0;
+    for (uint32_t i = r.warp.rank; i < s.layout.dim; i += 32) {
+        float y = r.x[i] * inv, magnitude = fabsf(y);
+        uint32_t level = 0, negative = __float_as_uint(y) >> 31;
+        for (uint32_t t = 0; t + 1 < s.levels; t++)
+            level += magnitude > s.threshold[t];
+        uint32_t code = s.layout.bits == 4 ? negative << 3 | level
+                        : negative         ? s.levels - 1 - level
+                                           : s.levels + level;
+        r.codes[i] = (uint8_t)code;
+        sum += (uint32_t)(s.v2[level] * s.v2[level]);
+    }
+    return __reduce_add_sync(~0u, sum);
+}
+
+__device__ void store_gain(const RowWork &r, const Side &s, uint8_t *blob, uint32_t token,
+                           float gain) {
+    if (r.warp.rank != 0)
+        return;
+    uint8_t *at = blob + s.layout.gains + (size_t)token * 2;
+    if (s.layout.side == TQI_SIDE_V)
+        *(__nv_bfloat16 *)at = __float2bfloat16_rn(fminf(gain, 3.38953139e38f));
+    else
+        *(__half *)at = __float2half_rn(fminf(gain, 65504.0f));
+}
+
+__device__ void encode_lm(const RowWork &r, const Side &s, uint8_t *blob, uint32_t token) {
+    float sum;
+    int e = bring_into_range(r, s.layout.dim, &sum);
+    rotate(r.warp, s, r.x, r.tree);
+    float norm = sqrtf(sum), inv = norm > 0 ? 1.0f / norm : 0;
+    uint32_t squares = quantize_lm(r, s, inv);
+    float gain = norm * s.gain_factor / sqrtf((float)squares);
+    store_gain(r, s, blob, token, ldexpf(gain, e));
+}
+
+__device__ void encode_int8(const RowWork &r, const Side &s, uint8_t *blob, uint32_t token) {
+    float sum;
+    int e = bring_into_range(r, s.layout.dim, &sum);
+    rotate(r.warp, s, r.x, r.tree);
+    float largest = largest_magnitude(r, s.layout.dim);
+    float inv = largest > 0 ? 127.0f / largest : 0;
+    uint32_t squares = 0;
+    for (uint32_t i = r.warp.rank; i < s.layout.dim; i += 32) {
+        int code = (int)rintf(r.x[i] * inv);
+        blob[s.layout.codes + tqi_wide_element(&s.layout, token, i)] = (uint8_t)code;
+        squares += (uint32_t)(code * code);
+    }
+    squares = __reduce_add_sync(~0u, squares);
+    float gain = squares ? sqrtf(sum) * s.gain_factor / sqrtf((float)squares) : 0;
+    store_gain(r, s, blob, token, ldexpf(gain, e));
+}
+
+/* Nearest even, saturating at 448. */
+__device__ uint8_t to_e4m3(float f) {
+    uint32_t u = __float_as_uint(f), sign = u >> 24 & 0x80u, a = u & 0x7fffffffu;
+    if (a >= 0x43e00000u)
+        return (uint8_t)(sign | 0x7e);
+    if (a < 0x3a800000u) /* below half of the smallest subnormal */
+        return (uint8_t)sign;
+    bool normal = a >= 0x3c800000u;
+    uint32_t shift = normal ? 20 : 141 - (a >> 23);
+    uint32_t m = normal ? a - (120u << 23) : (a & 0x7fffffu) | 0x800000u;
+    return (uint8_t)(sign | (m + (1u << (shift - 1)) - 1 + (m >> shift & 1)) >> shift);
+}
+
+__device__ void encode_plain(const RowWork &r, const Side &s, uint8_t *blob, uint32_t token,
+                             float inv_scale) {
+    const tqi_layout &l = s.layout;
+    for (uint32_t i = r.warp.rank; i < l.dim; i += 32) {
+        size_t e = tqi_wide_element(&l, token, i);
+        float x = r.x[i];
+        if (l.kind == TQI_KIND_FP8)
+            blob[l.codes + e] = to_e4m3(x * inv_scale);
+        else if (s.format == TQ_FORMAT_BF16)
+            ((__nv_bfloat16 *)(blob + l.codes))[e] =
+                __float2bfloat16_rn(fminf(fmaxf(x, -3.38953139e38f), 3.38953139e38f));
+        else
+            ((__half *)(blob + l.codes))[e] = __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f));
+    }
+}
+
+/* ---- packing by the block ------------------------------------------------------------------ */
+
+/* The tokens of a group that are new, and their codes. */
+struct PackWork {
+    const Side *side;
+    uint8_t *blob;
+    const uint8_t *codes; /* [token of the group][dim_pad] */
+    uint32_t group, first, last;
+};
+
+/* Eight codes of a word: bit n of `valid` says that code n is new. */
+struct Eight {
+    uint8_t code[8];
+    uint32_t valid;
+};
+
+__device__ Eight gather(const PackWork &p, uint32_t word_in_group, uint32_t lane) {
+    const tqi_layout &l = p.side->layout;
+    Eight e = {};
+    for (uint32_t c = 0; c < 8; c++) {
+        uint32_t token, dim;
+        if (l.side == TQI_SIDE_V) {
+            uint32_t column = lane / 4, octs = l.group / 8;
+            token = column % octs * 8 + ((c & 1) | (c >> 1 & 1) << 2 | (c >> 2) << 1);
+            dim = column / octs * (l.dim_pad / 8) + word_in_group * 4 + lane % 4;
+        } else {
+            token = lane / 16 * 4 + lane % 4;
+            dim = lane / 4 % 4 * (l.dim_pad / 4) + word_in_group * 8 + c;
+        }
+        if (token >= p.first && token < p.last && dim < l.dim) {
+            e.code[c] = p.codes[token * l.dim_pad + dim];
+            e.valid |= 1u << c;
+        }
+    }
+    return e;
+}
+
+__device__ void put_bits(uint32_t *word, uint32_t mask, uint32_t bits) {
+    if (mask)
+        *word = (*word & ~mask) | bits;
+}
+
+/* Bit `bit` of every code to position `at` of its nibble. */
+__device__ void put_nibble_bits(uint32_t *word, const Eight &e, uint32_t bit, uint32_t width,
+                                uint32_t at) {
+    uint32_t mask = 0, bits = 0, ones = (1u << width) - 1;
+    for (uint32_t c = 0; c < 8; c++) {
+        mask |= (e.valid >> c & 1) * ones << (4 * c + at);
+        bits |= (e.valid >> c & 1) * (e.code[c] >> bit & ones) << (4 * c + at);
+    }
+    put_bits(word, mask, bits);
+}
+
+__device__ void put_plane(uint8_t *at, const Eight &e, uint32_t bit) {
+    uint32_t bits = 0;
+    for (uint32_t c = 0; c < 8; c++)
+        bits |= (e.code[c] >> bit & 1u) << c;
+    *at = (uint8_t)((*at & ~e.valid) | (bits & e.valid));
+}
+
+__device__ void put_word4(uint32_t *word, const Eight &e) {
+    uint32_t mask = 0, bits = 0;
+    for (uint32_t c = 0; c < 8; c++)
+        if (e.valid >> c & 1) {
+            mask |= 7u << 4 * c | 1u << sign_bit4(c);
+            bits |= (e.code[c] & 7u) << 4 * c | (uint32_t)(e.code[c] >> 3) << sign_bit4(c);
+        }
+    put_bits(word, mask, bits);
+}
+
+__device__ void put_word3(const PackWork &p, uint32_t word, uint32_t lane, const Eight &e) {
+    const tqi_layout &l = p.side->layout;
+    SharedWord s = share_of(l, word);
+    if (s.member != 3 && !(s.planes && s.member == s.members - 1)) {
+        put_nibble_bits(word_at(l, p.blob, s.slab + s.member, lane), e, 0, 3, 0);
+        return;
+    }
+    for (uint32_t bit = 0; bit < 3; bit++)
+        if (bit < s.members - 1)
+            put_nibble_bits(word_at(l, p.blob, s.slab + bit, lane), e, bit, 1, 3);
+        else
+            put_plane(plane_at(l, p.blob, s, bit - (s.members - 1), lane), e, bit);
+}
+
+__device__ void put_word2(const PackWork &p, uint32_t word, uint32_t lane, const Eight &e) {
+    const tqi_layout &l = p.side->layout;
+    SharedWord s = share_of(l, word);
+    if (!s.planes) {
+        put_nibble_bits(word_at(l, p.blob, s.slab, lane), e, 0, 2, 2 * s.member);
+        return;
+    }
+    for (uint32_t bit = 0; bit < 2; bit++)
+        put_plane(plane_at(l, p.blob, s, bit, lane), e, bit);
+}
+
+/* A thread takes all words of a set that the group has in one lane: sets share bits, so no
+ * two threads touch the same bytes. */
+__device__ void pack_group(const PackWork &p) {
+    const tqi_layout &l = p.side->layout;
+    uint32_t size = tqi_share(l.bits), columns = l.dim_pad / 32, lanes = tqi_slab_lanes(&l);
+    uint32_t from = p.group * columns, to = from + columns;
+    uint32_t first_set = from / size, n_sets = (to - 1) / size - first_set + 1;
+    for (uint32_t i = threadIdx.x; i < n_sets * lanes; i += blockDim.x) {
+        uint32_t set = first_set + i / lanes, lane = i % lanes;
+        uint32_t begin = max(set * size, from), end = min((set + 1) * size, to);
+        for (uint32_t word = begin; word < end; word++) {
+            Eight e = gather(p, word - from, lane);
+            if (l.bits == 4)
+                put_word4(word_at(l, p.blob, word, lane), e);
+            else if (l.bits == 3)
+                put_word3(p, word, lane, e);
+            else
+                put_word2(p, word, lane, e);
+        }
+    }
+}
+
+/* ---- the kernel ----------------------------------------------------------------------------- */
+
+__device__ void encode_row(const RowWork &r, const EncodeJob &job, uint32_t side, uint32_t head,
+                           uint8_t *blob, uint32_t slot, uint64_t row) {
+    const Side &s = job.side[side];
+    load_row(r, job, side, row, head);
+    if (s.layout.kind == TQI_KIND_LM)
+        encode_lm(r, s, blob, slot);
+    else if (s.layout.kind == TQI_KIND_INT8)
+        encode_int8(r, s, blob, slot);
+    else
+        encode_plain(r, s, blob, slot, s.inv_scale[head]);
+    r.warp.sync();
+}
+
+/* Block index: (page, head, side), side fastest. */
+__global__ void tqk_encode_any(const __grid_constant__ EncodeJob job) {
+    extern __shared__ float shared[];
+    uint32_t side = blockIdx.x & 1, head = (blockIdx.x >> 1) % job.n_heads;
+    uint32_t page = (blockIdx.x >> 1) / job.n_heads;
+    const Side &s = job.side[side];
+    const tqi_layout &l = s.layout;
+    uint32_t size = tree_size(l.dim), warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    uint8_t *codes = (uint8_t *)(shared + (size_t)warps * 2 * size);
+    RowWork r = {{threadIdx.x & 31, 32}, shared + (size_t)warp * 2 * size, nullptr, nullptr};
+    r.tree = r.x + size;
+    uint8_t *blob = job.pages.base + job.ids.id[page] * job.pages.page_bytes +
+                    (size_t)head * job.pages.blob_bytes;
+    uint64_t start = (job.first_page + page) * job.pages.page_tokens;
+    uint32_t first = (uint32_t)(max(start, job.length) - start);
+    uint32_t last = (uint32_t)(min(start + job.pages.page_tokens, job.end) - start);
+    for (uint32_t group = first / l.group; group * l.group < last; group++) {
+        uint32_t base = group * l.group;
+        uint32_t from = max(first, base), to = min(last, base + l.group);
+        for (uint32_t slot = from + warp; slot < to; slot += warps) {
+            r.codes = codes + (slot - base) * l.dim_pad;
+            encode_row(r, job, side, head, blob, slot, start + slot - job.length);
+        }
+        if (l.kind != TQI_KIND_LM)
+            continue; /* wide codes are in place already */
+        __syncthreads();
+        pack_group(PackWork{&s, blob, codes, group, from - base, to - base});
+        __syncthreads();
+    }
+}
+
+} /* namespace */
+
+bool encode_any_runs() {
+    cudaFuncAttributes attributes;
+    bool ok = cudaFuncGetAttributes(&attributes, tqk_encode_any) == cudaSuccess;
+    (void)cudaGetLastError();
+    return ok;
+}
+
+tq_status encode_any_prepare(uint32_t dim) {
+    if (shared_of(dim) <= 48 * 1024)
+        return TQ_OK;
+    return check(cudaFuncSetAttribute(tqk_encode_any, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)shared_of(1024)),
+                 "shared memory of the encoder");
+}
+
+tq_status encode_any(const EncodeJob &job, cudaStream_t stream) {
+    uint32_t k = job.side[0].layout.dim, v = job.side[1].layout.dim, dim = k > v ? k : v;
+    LaunchShape shape = {(uint64_t)job.n_pages * job.n_heads * 2, warps_of(dim) * 32,
+                         shared_of(dim), stream, false};
+    return launch(tqk_encode_any, shape, "tqk_encode_any", job);
+}
+
+} /* namespace tqi */

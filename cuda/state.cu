@@ -1,0 +1,216 @@
+/* Opening and closing the state of a cache; the constants of a layer. */
+#include "state.h"
+
+#include "attend/attend_job.h"
+#include "encode/encode_job.h"
+
+namespace tqi {
+
+/* (row, split) states: enough to split one query token for every multiprocessor, bounded for
+ * caches of very many heads. */
+static uint64_t row_splits_of(uint64_t n_q_heads) {
+    const uint64_t limit = 16384;
+    uint64_t n = n_q_heads * MAX_SPLITS;
+    return n < limit ? n : n_q_heads > limit ? n_q_heads : limit;
+}
+
+static void *device_alloc(State *s, size_t bytes) {
+    return tqi_alloc(s->heap, 1, bytes, TQ_MEM_DEVICE);
+}
+
+static tq_status allocate(State *s) {
+    s->row_splits = row_splits_of(s->n_q_heads);
+    s->workspace_bytes = s->row_splits * (s->k_dim + s->v_dim + 3) * sizeof(float);
+    s->counts = static_cast<uint64_t *>(device_alloc(s, 2 * sizeof(uint64_t)));
+    s->workspace = static_cast<uint8_t *>(device_alloc(s, s->workspace_bytes));
+    if (s->max_pages)
+        s->table = static_cast<uint32_t *>(device_alloc(s, s->max_pages * sizeof(uint32_t)));
+    if (!s->counts || !s->workspace || (s->max_pages && !s->table))
+        return TQ_ERR_OUT_OF_MEMORY;
+    TQI_CUDA(cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming));
+    return check(cudaMemset(s->counts, 0, 2 * sizeof(uint64_t)), "clearing the counters");
+}
+
+static tq_status fill_state(State *s, const tqi_device_config *config) {
+    DeviceGuard guard(s->index);
+    int n_sms = 0;
+    TQI_TRY(guard.status());
+    TQI_CUDA(cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, s->index));
+    s->n_sms = (uint32_t)n_sms;
+    s->n_kv_heads = config->n_kv_heads;
+    s->n_q_heads = config->n_q_heads;
+    s->k_dim = config->head_dim;
+    s->v_dim = config->v_head_dim;
+    s->max_pages = config->max_pages;
+    uint32_t dim = s->k_dim > s->v_dim ? s->k_dim : s->v_dim;
+    TQI_TRY(encode_any_prepare(dim));
+    TQI_TRY(attend_any_prepare(s->k_dim, s->v_dim));
+    return allocate(s);
+}
+
+tq_status open_state(const tqi_device *device, const tqi_device_config *config, void **out) {
+    State *s = static_cast<State *>(tqi_calloc(config->heap, 1, sizeof(State)));
+    if (!s)
+        return TQ_ERR_OUT_OF_MEMORY;
+    s->heap = config->heap;
+    s->index = device->index;
+    tq_status status = fill_state(s, config);
+    if (status != TQ_OK) {
+        close_state(s);
+        return status;
+    }
+    *out = s;
+    return TQ_OK;
+}
+
+void close_state(void *opened) {
+    State *s = state_of(opened);
+    if (!s)
+        return;
+    {
+        DeviceGuard guard(s->index);
+        /* Nobody is left to tell of an error; memory must not be freed under a kernel. */
+        (void)cudaDeviceSynchronize();
+        if (s->done)
+            (void)cudaEventDestroy(s->done);
+    }
+    tqi_free(s->heap, s->counts, 1, 2 * sizeof(uint64_t), TQ_MEM_DEVICE);
+    tqi_free(s->heap, s->workspace, 1, s->workspace_bytes, TQ_MEM_DEVICE);
+    tqi_free(s->heap, s->table, 1, s->max_pages * sizeof(uint32_t), TQ_MEM_DEVICE);
+    tqi_free(s->heap, s, 1, sizeof *s, TQ_MEM_HOST);
+}
+
+/* ---- layers --------------------------------------------------------------------------------- */
+
+/* Sections of a layer's block, per side: Hadamard rows first, for their alignment. */
+struct Section {
+    const void *from;
+    size_t bytes, at;
+};
+enum { SECTIONS = 5 };
+
+static size_t lay_out(const tqi_layer *layer, int side, size_t at, Section *sections) {
+    const tqi_rows *rows = side ? &layer->v : &layer->k;
+    size_t heads = layer->n_kv_heads, dim = rows->layout.dim;
+    bool rotates = tqi_format_rotates(rows->format), mixes = rotates && rows->rotation.order > 1;
+    const float *scale = side ? layer->v_scale : layer->k_scale;
+    const float *inverse = side ? layer->v_inv_scale : layer->k_inv_scale;
+    const Section all[SECTIONS] = {
+        {mixes ? rows->rotation.rows : nullptr, mixes ? rows->rotation.order * sizeof(uint64_t) : 0,
+         0},
+        {rotates ? rows->rotation.flips : nullptr, rotates ? dim * sizeof(uint32_t) : 0, 0},
+        {side ? layer->v_mean : layer->k_mean, heads * dim * sizeof(float), 0},
+        {scale, heads * sizeof(float), 0},
+        {inverse, heads * sizeof(float), 0}};
+    for (int i = 0; i < SECTIONS; i++) {
+        sections[i] = all[i];
+        sections[i].at = at;
+        at = (at + all[i].bytes + 15) & ~(size_t)15;
+    }
+    return at;
+}
+
+static void fill_side(const tqi_rows *rows, const uint8_t *block, const Section *sections,
+                      Side *out) {
+    auto at = [&](int i) { return sections[i].from ? block + sections[i].at : nullptr; };
+    memset(out, 0, sizeof *out);
+    out->layout = rows->layout;
+    out->format = rows->format->id;
+    out->rotates = tqi_format_rotates(rows->format);
+    out->order = rows->rotation.order;
+    out->log2_block = rows->rotation.log2_block;
+    out->rows = reinterpret_cast<const uint64_t *>(at(0));
+    out->flips = reinterpret_cast<const uint32_t *>(at(1));
+    out->mean = reinterpret_cast<const float *>(at(2));
+    out->scale = reinterpret_cast<const float *>(at(3));
+    out->inv_scale = reinterpret_cast<const float *>(at(4));
+    out->levels = rows->book.levels;
+    memcpy(out->threshold, rows->book.threshold, sizeof out->threshold);
+    memcpy(out->v2, rows->book.v2, sizeof out->v2);
+    out->gain_factor = rows->gain_factor;
+    out->unit = (float)rows->unit;
+    out->unit_exact = rows->unit;
+}
+
+static tq_status upload(State *s, LayerState *l, const Section *sections) {
+    DeviceGuard guard(s->index);
+    TQI_TRY(guard.status());
+    TQI_CUDA(cudaDeviceSynchronize()); /* kernels of an earlier use of the cache read the block */
+    for (int i = 0; i < 2 * SECTIONS; i++)
+        if (sections[i].from && sections[i].bytes)
+            TQI_CUDA(cudaMemcpy(l->block + sections[i].at, sections[i].from, sections[i].bytes,
+                                cudaMemcpyHostToDevice));
+    return TQ_OK;
+}
+
+static tq_status new_layer(State *s, tqi_layer *layer, size_t bytes) {
+    LayerState *l = static_cast<LayerState *>(tqi_calloc(s->heap, 1, sizeof(LayerState)));
+    if (!l)
+        return TQ_ERR_OUT_OF_MEMORY;
+    layer->device = l;
+    l->block_bytes = bytes;
+    l->block = static_cast<uint8_t *>(device_alloc(s, bytes));
+    return l->block ? TQ_OK : TQ_ERR_OUT_OF_MEMORY; /* unset_layer() cleans up */
+}
+
+tq_status set_layer(void *opened, tqi_layer *layer) {
+    State *s = state_of(opened);
+    Section sections[2 * SECTIONS];
+    size_t bytes = lay_out(layer, 0, 0, sections);
+    bytes = lay_out(layer, 1, bytes, sections + SECTIONS);
+    if (!layer->device)
+        TQI_TRY(new_layer(s, layer, bytes));
+    LayerState *l = layer_of(layer);
+    TQI_TRY(upload(s, l, sections));
+    fill_side(&layer->k, l->block, sections, &l->side[0]);
+    fill_side(&layer->v, l->block, sections + SECTIONS, &l->side[1]);
+    return TQ_OK;
+}
+
+void unset_layer(void *opened, tqi_layer *layer) {
+    State *s = state_of(opened);
+    LayerState *l = layer_of(layer);
+    if (!l)
+        return;
+    {
+        DeviceGuard guard(s->index);
+        (void)cudaDeviceSynchronize(); /* as in close_state() */
+    }
+    tqi_free(s->heap, l->block, 1, l->block_bytes, TQ_MEM_DEVICE);
+    tqi_free(s->heap, l, 1, sizeof *l, TQ_MEM_HOST);
+    layer->device = nullptr;
+}
+
+/* ---- workspace ------------------------------------------------------------------------------ */
+
+static tq_status is_capturing(cudaStream_t stream, bool *out) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    TQI_CUDA(cudaStreamIsCapturing(stream, &status));
+    *out = status != cudaStreamCaptureStatusNone;
+    return TQ_OK;
+}
+
+/* Callers hold the workspace only while they launch: a short wait. A graph is ordered by
+ * whoever replays it. */
+tq_status take_workspace(State *s, cudaStream_t stream) {
+    bool capturing = false;
+    while (__atomic_test_and_set(&s->busy, __ATOMIC_ACQUIRE)) {
+    }
+    tq_status status = is_capturing(stream, &capturing);
+    if (status == TQ_OK && !capturing)
+        status = check(cudaStreamWaitEvent(stream, s->done, 0), "waiting for the workspace");
+    if (status != TQ_OK)
+        __atomic_clear(&s->busy, __ATOMIC_RELEASE);
+    return status;
+}
+
+tq_status give_workspace(State *s, cudaStream_t stream) {
+    bool capturing = false;
+    tq_status status = is_capturing(stream, &capturing);
+    if (status == TQ_OK && !capturing)
+        status = check(cudaEventRecord(s->done, stream), "marking the workspace");
+    __atomic_clear(&s->busy, __ATOMIC_RELEASE);
+    return status;
+}
+
+} /* namespace tqi */

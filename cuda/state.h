@@ -1,0 +1,85 @@
+/* What the CUDA device keeps: per cache a workspace and counters, per layer its constants. */
+#ifndef TQI_CUDA_STATE_H
+#define TQI_CUDA_STATE_H
+
+#include "host.h"
+#include "params.h"
+
+namespace tqi {
+
+struct State {
+    tqi_heap *heap;
+    int index; /* of the GPU */
+    uint32_t n_sms;
+    uint32_t n_kv_heads, n_q_heads, k_dim, v_dim;
+    uint64_t *counts; /* device: replaced NaNs, infinities */
+    /* One workspace for all calls of attention: `busy` orders the callers on the host,
+     * `done` their work on the device. */
+    char busy;
+    cudaEvent_t done;
+    uint8_t *workspace;
+    size_t workspace_bytes;
+    uint64_t row_splits; /* (row, split) states that the workspace has room for */
+    uint32_t *table;     /* page ids of the sequence at hand, [max_pages] */
+    uint64_t max_pages;
+    /* Copies of shared pages, between use_stream() and append(). */
+    cudaStream_t copy_stream;
+    cudaError_t copy_error;
+};
+
+struct LayerState {
+    Side side[2];
+    uint8_t *block; /* device: signs, matrices, means, scales */
+    size_t block_bytes;
+};
+
+static inline State *state_of(void *state) {
+    return static_cast<State *>(state);
+}
+
+static inline LayerState *layer_of(const tqi_layer *layer) {
+    return static_cast<LayerState *>(layer->device);
+}
+
+tq_status open_state(const tqi_device *device, const tqi_device_config *config, void **out);
+void close_state(void *state);
+tq_status set_layer(void *state, tqi_layer *layer);
+void unset_layer(void *state, tqi_layer *layer);
+
+/* The workspace for work on a stream: take it, launch, give it back. */
+tq_status take_workspace(State *s, cudaStream_t stream);
+tq_status give_workspace(State *s, cudaStream_t stream);
+
+/* ---- run.cu, inspect.cu: the functions of struct tqi_device ------------------------------- */
+
+tq_status append(void *state, const tqi_encode_job *job, tq_stream stream);
+tq_status attend(void *state, const tqi_attend_job *job, tq_stream stream);
+void use_stream(void *state, tq_stream stream);
+void copy_bytes(void *state, void *to, const void *from, size_t bytes);
+tq_status read_bytes(void *state, void *to, const void *from, size_t bytes);
+tq_status read_counts(void *state, tqi_nonfinite *out);
+tq_status reset_counts(void *state);
+tq_status measure_means(void *state, const tqi_means_job *job);
+tq_status decode(void *state, const tqi_decode_job *job);
+
+static inline Pages pages_of(const tqi_page_view &view) {
+    return Pages{view.chunks[0] + view.layer_offset, view.layer_bytes, (uint32_t)view.blob_bytes,
+                 view.page_tokens};
+}
+
+static inline RowsIn rows_in(const tq_rows_in &r) {
+    return RowsIn{r.data, r.token_stride, r.head_stride, r.dtype};
+}
+
+static inline RowsOut rows_out(const tq_rows_out &r) {
+    return RowsOut{r.data, r.token_stride, r.head_stride, r.dtype};
+}
+
+/* Pages of [first, first + n) to a launch's list. */
+static inline void set_ids(PageIds *ids, const tqi_page_view &view, uint64_t first, uint32_t n) {
+    memcpy(ids->id, view.pages + first, n * sizeof *view.pages);
+}
+
+} /* namespace tqi */
+
+#endif

@@ -1,0 +1,82 @@
+/* Attention against the CPU's reference kernels over the same pages. */
+#include <stdio.h>
+
+#include "gpu.h"
+
+static const struct {
+    tq_format k, v;
+} variants[] = {{TQ_FORMAT_BF16, TQ_FORMAT_BF16}, {TQ_FORMAT_F16, TQ_FORMAT_F16},
+                {TQ_FORMAT_FP8, TQ_FORMAT_FP8},   {TQ_FORMAT_INT8, TQ_FORMAT_INT8},
+                {TQ_FORMAT_FP8, TQ_FORMAT_LM4},   {TQ_FORMAT_LM4, TQ_FORMAT_LM4},
+                {TQ_FORMAT_LM3, TQ_FORMAT_LM4},   {TQ_FORMAT_LM3, TQ_FORMAT_LM3},
+                {TQ_FORMAT_LM3, TQ_FORMAT_LM2},   {TQ_FORMAT_LM2, TQ_FORMAT_LM2}};
+enum { N_VARIANTS = sizeof variants / sizeof *variants };
+
+struct shape {
+    uint32_t group, dim, v_dim, page_tokens, tokens;
+};
+
+static void one_shape(int variant, struct shape s) {
+    tq_cache_config config = {.n_kv_heads = 2,
+                              .n_q_heads = 2 * s.group,
+                              .head_dim = s.dim,
+                              .v_head_dim = s.v_dim,
+                              .page_tokens = s.page_tokens,
+                              .max_pages = s.tokens / (s.page_tokens ? s.page_tokens : 64) + 2};
+    struct pair p;
+    char what[128];
+    if (pair_create(&p, config, variants[variant].k, variants[variant].v)) {
+        tq_seq seq = pair_seq(&p);
+        if (s.tokens)
+            pair_append(&p, seq, s.tokens, TQ_BF16, 0);
+        for (uint32_t n = 1; n <= 5; n += 2) {
+            snprintf(what, sizeof what,
+                     "K %u V %u, group %u dim %u/%u page %u, %u tokens, %u queries",
+                     variants[variant].k, variants[variant].v, s.group, s.dim, s.v_dim,
+                     s.page_tokens, s.tokens, n);
+            pair_check_attend(&p, seq, n, n > 1 ? TQ_ATTEND_CAUSAL : 0, what);
+        }
+    }
+    pair_destroy(&p);
+}
+
+/* Means, scales, unequal lengths of a call and the cache. */
+static void centred(int variant) {
+    tq_cache_config config = {.n_kv_heads = 2, .n_q_heads = 8, .head_dim = 128};
+    struct pair p;
+    float mean[256];
+    for (int i = 0; i < 256; i++)
+        mean[i] = gpu_gauss();
+    if (pair_create(&p, config, variants[variant].k, variants[variant].v)) {
+        GPU_OK(tq_cache_set_means(p.cpu, 0, mean, mean));
+        GPU_OK(tq_cache_set_means(p.gpu, 0, mean, mean));
+        tq_seq seq = pair_seq(&p);
+        pair_check_attend(&p, seq, 2, TQ_ATTEND_CAUSAL, "empty, with means");
+        for (uint32_t n = 1; n < 6; n++) {
+            pair_append(&p, seq, n * 7, TQ_F32, 0);
+            pair_check_attend(&p, seq, 8, TQ_ATTEND_CAUSAL, "causal, with means");
+            pair_check_attend(&p, seq, 8, 0, "not causal, with means");
+        }
+    }
+    pair_destroy(&p);
+}
+
+void check_attention(void) {
+    static const uint32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 32, 71};
+    static const uint32_t dims[] = {32, 64, 80, 96, 112, 160, 192, 224, 256, 320, 512, 576};
+    static const uint32_t lengths[] = {0, 1, 31, 32, 33, 63, 64, 65, 77, 128, 500, 2048, 3001};
+    static const uint32_t pages[] = {16, 32, 128, 256};
+    for (int v = 0; v < N_VARIANTS; v++) {
+        for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+            one_shape(v, (struct shape){groups[i], 128, 128, 64, 300});
+        for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+            one_shape(v, (struct shape){4, dims[i], dims[i], 64, 200});
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+            one_shape(v, (struct shape){8, 128, 128, 64, lengths[i]});
+        for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
+            one_shape(v, (struct shape){4, 128, 128, pages[i], 700});
+        one_shape(v, (struct shape){4, 192, 128, 64, 200});
+        one_shape(v, (struct shape){4, 64, 128, 64, 200});
+        centred(v);
+    }
+}

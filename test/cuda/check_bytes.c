@@ -1,0 +1,96 @@
+/* Code bytes of append: formats, head dims, row types, page sizes, splits of the rows. */
+#include <stdio.h>
+
+#include "gpu.h"
+
+static const tq_format formats[] = {TQ_FORMAT_BF16, TQ_FORMAT_F16, TQ_FORMAT_FP8, TQ_FORMAT_INT8,
+                                    TQ_FORMAT_LM4,  TQ_FORMAT_LM3, TQ_FORMAT_LM2};
+enum { N_FORMATS = sizeof formats / sizeof *formats };
+
+static void compare_stats(struct pair *p, const char *what) {
+    tq_cache_stats a = {.struct_size = sizeof a}, b = {.struct_size = sizeof b};
+    GPU_OK(tq_cache_get_stats(p->cpu, &a));
+    GPU_OK(tq_cache_get_stats(p->gpu, &b));
+    gpu_expect(a.nan_values == b.nan_values && a.inf_values == b.inf_values,
+               "%s: %llu NaN and %llu infinite elements counted, the CPU has %llu and %llu", what,
+               (unsigned long long)b.nan_values, (unsigned long long)b.inf_values,
+               (unsigned long long)a.nan_values, (unsigned long long)a.inf_values);
+    gpu_expect(a.tokens == b.tokens && a.pages_used == b.pages_used, "%s: stats differ", what);
+}
+
+static void one_shape(tq_format f, uint32_t dim, uint32_t page_tokens, tq_dtype dtype) {
+    static const uint32_t pieces[] = {1, 2, 5, 64, 1, 130, 31};
+    tq_cache_config config = {.n_kv_heads = 3, .head_dim = dim, .page_tokens = page_tokens};
+    struct pair p;
+    char what[96];
+    snprintf(what, sizeof what, "format %u dim %u page %u type %d", f, dim, page_tokens, dtype);
+    if (pair_create(&p, config, f, f)) {
+        tq_seq seq = pair_seq(&p);
+        for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+            pair_append(&p, seq, pieces[i], dtype, i % 2 == 0);
+        pair_check_pages(&p, seq, what);
+        pair_check_rows(&p, seq, what);
+        compare_stats(&p, what);
+    }
+    pair_destroy(&p);
+}
+
+/* Means and scales take part in the codes. */
+static void centred(tq_format f) {
+    tq_cache_config config = {.n_kv_heads = 2, .head_dim = 128};
+    struct pair p;
+    float mean[256], scale[2] = {0.25f, 3.0f};
+    char what[64];
+    snprintf(what, sizeof what, "format %u with means and scales", f);
+    for (int i = 0; i < 256; i++)
+        mean[i] = gpu_gauss() * 4;
+    if (pair_create(&p, config, f, f)) {
+        tq_cache *caches[2] = {p.cpu, p.gpu};
+        for (int i = 0; i < 2; i++) {
+            GPU_OK(tq_cache_set_means(caches[i], 0, mean, mean));
+            if (f == TQ_FORMAT_FP8)
+                GPU_OK(tq_cache_set_fp8_scales(caches[i], 0, scale, scale));
+        }
+        tq_seq seq = pair_seq(&p);
+        pair_append(&p, seq, 100, TQ_BF16, 1);
+        pair_check_pages(&p, seq, what);
+        pair_check_rows(&p, seq, what);
+    }
+    pair_destroy(&p);
+}
+
+static void fitted(void) {
+    tq_cache_config config = {.n_kv_heads = 2, .head_dim = 64};
+    struct pair p;
+    if (pair_create(&p, config, TQ_FORMAT_LM4, TQ_FORMAT_LM4)) {
+        void *rows = gpu_rows(TQ_F32, 50 * 2 * 64, 64);
+        void *device = gpu_upload(rows, 50 * 2 * 64 * 4);
+        tq_rows_in cpu = {.data = rows}, gpu = {.data = device};
+        GPU_OK(tq_cache_fit_means(p.cpu, 0, 50, &cpu, &cpu));
+        GPU_OK(tq_cache_fit_means(p.gpu, 0, 50, &gpu, &gpu));
+        tq_seq seq = pair_seq(&p);
+        pair_append(&p, seq, 70, TQ_F32, 0);
+        pair_check_pages(&p, seq, "fitted means");
+        gpu_release(device);
+    }
+    pair_destroy(&p);
+}
+
+void check_bytes(void) {
+    static const uint32_t dims[] = {32,  64,  80,  96,  112, 128, 160,
+                                    192, 224, 256, 320, 512, 576, 1024};
+    static const uint32_t unrotated[] = {48, 144, 208};
+    for (int f = 0; f < N_FORMATS; f++) {
+        for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
+            one_shape(formats[f], dims[d], 64, (tq_dtype)(d % 3));
+        for (tq_dtype type = 0; type < 3; type++)
+            one_shape(formats[f], 128, 64, type);
+        for (uint32_t tokens = 16; tokens <= 256; tokens *= 2)
+            one_shape(formats[f], 96, tokens, TQ_BF16);
+        centred(formats[f]);
+    }
+    for (int f = 0; f < 3; f++)
+        for (int d = 0; d < 3; d++)
+            one_shape(formats[f], unrotated[d], 64, TQ_F32);
+    fitted();
+}

@@ -1,0 +1,73 @@
+/* What the CUDA checks share: a count of results, device buffers, random rows, and a pair of
+ * caches, one on the CPU with the reference kernels and one on the GPU, that are fed alike. */
+#ifndef TEST_CUDA_GPU_H
+#define TEST_CUDA_GPU_H
+
+#include <stdint.h>
+
+#include "tq/tq.h"
+
+/* ---- results ------------------------------------------------------------------------------- */
+
+/* One check: counts it, and prints it when it failed. Returns ok. */
+int gpu_expect(int ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A call of the library that must succeed. */
+#define GPU_OK(call) gpu_ok((call), #call)
+void gpu_ok(tq_status status, const char *call);
+/* A call of the CUDA runtime that must succeed; ends the program else. */
+#define GPU_CUDA(call) gpu_cuda((int)(call), #call)
+void gpu_cuda(int error, const char *call);
+/* Prints the total; the exit code. */
+int gpu_report(void);
+
+/* ---- data ---------------------------------------------------------------------------------- */
+
+uint32_t gpu_random(void);
+float gpu_gauss(void);
+size_t gpu_size(tq_dtype dtype);
+/* Rows of n elements in a type: Gaussian with a few loud channels. */
+void *gpu_rows(tq_dtype dtype, size_t n, uint32_t dim);
+void gpu_set(void *rows, tq_dtype dtype, size_t i, float value);
+float gpu_get(const void *rows, tq_dtype dtype, size_t i);
+/* Device memory: a copy of host bytes, or bytes of 0xFF. */
+void *gpu_upload(const void *from, size_t bytes);
+void *gpu_buffer(size_t bytes);
+void gpu_download(void *to, const void *from, size_t bytes);
+void gpu_release(void *device);
+/* ||a - b|| / ||b||; infinity when a has what is not finite. */
+double gpu_error(const float *a, const float *b, size_t n);
+
+/* ---- a pair of caches ---------------------------------------------------------------------- */
+
+struct pair {
+    tq_context *cpu_context, *gpu_context;
+    tq_cache *cpu, *gpu;
+    tq_cache_config config; /* resolved */
+    tq_layer_formats formats;
+    tq_stream stream; /* of GPU calls */
+    double tolerance; /* of attention */
+};
+
+/* Contexts whose memory starts as 0xFF bytes; config: shape, the rest is filled in. */
+int pair_create(struct pair *p, tq_cache_config config, tq_format k, tq_format v);
+void pair_destroy(struct pair *p);
+/* Sequence ids are the same in both caches. */
+tq_seq pair_seq(struct pair *p);
+/* Appends n random rows of a type; bad: with NaNs, infinities, zero and extreme rows. */
+void pair_append(struct pair *p, tq_seq seq, uint32_t n, tq_dtype dtype, int bad);
+/* Compares all pages byte for byte: one check. */
+void pair_check_pages(struct pair *p, tq_seq seq, const char *what);
+/* Compares the decoded rows: one check. */
+void pair_check_rows(struct pair *p, tq_seq seq, const char *what);
+/* Attention of random queries: compares out and lse, one check. */
+void pair_check_attend(struct pair *p, tq_seq seq, uint32_t n_queries, uint32_t flags,
+                       const char *what);
+
+/* ---- the checks ---------------------------------------------------------------------------- */
+
+void check_bytes(void);
+void check_attention(void);
+void check_sequences(void);
+void check_device(void);
+
+#endif

@@ -1,0 +1,37 @@
+/* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
+ * attention, sequences, device; all without arguments. Skips where there is no GPU. */
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu.h"
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} groups[] = {{"device", check_device},
+              {"bytes", check_bytes},
+              {"sequences", check_sequences},
+              {"attention", check_attention}};
+
+static int wanted(const char *name, int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], name) == 0)
+            return 1;
+    return argc == 1;
+}
+
+int main(int argc, char **argv) {
+    int n = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
+        printf("check_cuda: SKIPPED, this machine has no usable GPU\n");
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (wanted(groups[i].name, argc, argv)) {
+            groups[i].run();
+            printf("check_cuda: %s done\n", groups[i].name);
+            fflush(stdout);
+        }
+    return gpu_report();
+}

@@ -1,0 +1,61 @@
+# The CUDA device.
+
+ifeq ($(USE_CUDA),1)
+CUDA_SRC := $(wildcard cuda/*.cu cuda/*/*.cu)
+CUDA_OBJ := $(CUDA_SRC:%.cu=$(B)/%.cu.o)
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(HAVE_NVCC)))
+# What the .pc file says.
+CUDA_INSIDE := yes
+CUDA_ARCHS_INSIDE := $(CUDA_ARCHS)
+CUDA_LIBS_PRIVATE := -lcudart_static -ldl -lrt -lpthread
+CUDA_LINK := -L$(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/targets/x86_64-linux/lib) $(CUDA_HOME)/lib64) \
+	-lcudart_static -ldl -lrt -lpthread -lm
+
+cuda_gencode = -gencode=arch=compute_$(1),code=sm_$(1)
+CUDA_GENCODE := $(foreach a,$(CUDA_ARCHS),$(call cuda_gencode,$(a))) \
+	$(if $(filter 80,$(CUDA_ARCHS)),-gencode=arch=compute_80$(comma)code=compute_80)
+
+NVCCFLAGS := -std=c++17 -O3 -cudart static $(CUDA_GENCODE) -Icuda -Ilib -Iinclude \
+	-Xcompiler -fPIC,-fvisibility=hidden,-fno-threadsafe-statics,-fno-exceptions,-fno-rtti \
+	$(if $(filter 1,$(WERROR)),-Werror all-warnings)
+# Codes are cut from sums of rounded operations here as well.
+$(B)/cuda/encode/%.cu.o: NVCCFLAGS += -fmad=false
+
+$(B)/cuda/%.cu.o: cuda/%.cu | need-build
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
+-include $(CUDA_OBJ:.o=.d)
+endif
+
+# CPU against GPU, on a machine that has one. The program says so where there is none.
+CHECK_CUDA := $(B)/test/cuda/check_cuda
+.PHONY: check-cuda check-cuda-sanitize
+
+ifeq ($(USE_CUDA),1)
+CHECK_CUDA_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard test/cuda/*.c))
+
+$(B)/test/cuda/%.o: test/cuda/%.c | need-build
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) -isystem $(CUDA_HOME)/include -MMD -MP -c $< -o $@
+
+$(CHECK_CUDA): $(CHECK_CUDA_OBJ) $(B)/libturboquant.a
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(CHECK_CUDA_OBJ) $(B)/libturboquant.a $(CUDA_LINK)
+
+check-cuda: $(CHECK_CUDA)
+	$(CHECK_CUDA) $(GROUPS)
+
+# A tool per run; small groups, as the tools are slow.
+check-cuda-sanitize: $(CHECK_CUDA)
+	for tool in memcheck racecheck synccheck initcheck; do \
+		compute-sanitizer --tool $$tool --error-exitcode 9 $(CHECK_CUDA) sequences || exit 1; \
+	done
+
+-include $(CHECK_CUDA_OBJ:.o=.d)
+else
+check-cuda check-cuda-sanitize:
+	@echo '$@: SKIPPED, this build has no CUDA (nvcc was not found, or CUDA=0)'
+endif
