@@ -4,6 +4,7 @@
  * the online softmax; the states of the splits are merged in order and rotated back.
  */
 #include "attend/attend_job.h"
+#include "attend/row_index.cuh"
 #include "common/codes.cuh"
 #include "common/rotate.cuh"
 
@@ -21,14 +22,6 @@ __host__ __device__ inline uint32_t chunk_tokens(uint32_t dim) {
     return dim <= 256 ? 32 : dim <= 512 ? 16 : 8;
 }
 
-__device__ inline uint32_t query_of(const AttendJob &job, uint32_t row) {
-    return job.first_query + row / job.group;
-}
-
-__device__ inline uint32_t q_head_of(const AttendJob &job, uint32_t head, uint32_t row) {
-    return head * job.group + row % job.group;
-}
-
 /* Tokens that a row sees. */
 __device__ inline uint64_t visible_of(const AttendJob &job, uint32_t row) {
     uint64_t behind = job.causal ? job.n_queries - 1 - query_of(job, row) : 0;
@@ -42,19 +35,6 @@ __device__ inline float *state_of(const AttendJob &job, uint32_t head, uint32_t 
 }
 
 /* ---- queries -------------------------------------------------------------------------------- */
-
-__device__ float block_sum(float x, float *room) {
-    for (uint32_t o = 16; o; o /= 2)
-        x += __shfl_xor_sync(~0u, x, o);
-    if (threadIdx.x % 32 == 0)
-        room[threadIdx.x / 32] = x;
-    __syncthreads();
-    float sum = 0;
-    for (uint32_t w = 0; w < WARPS; w++)
-        sum += room[w];
-    __syncthreads();
-    return sum;
-}
 
 /* A block per (kv head, row). Queries are not sanitised: what is not finite must show. */
 __global__ void __launch_bounds__(THREADS)
@@ -70,7 +50,7 @@ __global__ void __launch_bounds__(THREADS)
         x[i] = load_element(job.q.data, job.q.dtype, at + i);
         dot += s.mean ? x[i] * s.mean[(size_t)head * dim + i] : 0;
     }
-    dot = block_sum(dot, shared);
+    dot = block_reduce<WARPS>(dot, shared, Add<float>());
     if (threadIdx.x == 0)
         job.shift[blockIdx.x] = s.mean ? dot * job.scale : 0;
     if (s.rotates)
