@@ -17,10 +17,10 @@ ABI := $(shell sed -n 's/^\#define TQ_ABI_VERSION *\([0-9]*\).*/\1/p' include/tq
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wcast-align -Wpointer-arith \
 	-Wstrict-prototypes -Wmissing-prototypes -Wredundant-decls -Wundef -Wvla -Wswitch-enum \
 	-Wformat=2 -Wwrite-strings -Wno-missing-field-initializers
-LIB_WARNINGS := $(WARNINGS) -Wconversion
 ifeq ($(WERROR),1)
 WARNINGS += -Werror
 endif
+LIB_WARNINGS := $(WARNINGS) -Wconversion
 
 # Codes are cut from sums of rounded operations: a contracted multiply-add or reassociation
 # would change bytes.
@@ -52,6 +52,8 @@ include tools/make/lib.mk
 include tools/make/test.mk
 include tools/make/demo.mk
 include tools/make/lint.mk
+include tools/make/install.mk
+include tools/make/abi.mk
 
 .DEFAULT_GOAL := all
 .PHONY: all help clean
@@ -66,6 +68,7 @@ help:
 	@echo 'make lint       include rules, sizes, formatting'
 	@echo 'make tables     codebook_data.h and hadamard_data.h from their program'
 	@echo 'make capture    captures K/V of a real model again (downloads it)'
+	@echo 'make install    PREFIX=/usr/local DESTDIR= LIBDIR=; make uninstall'
 	@echo 'make clean      removes build/'
 	@echo 'Variables: CC CFLAGS LDFLAGS CUDA=auto|0|1 WERROR=1 SAN=address,undefined'
 

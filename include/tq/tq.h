@@ -254,7 +254,7 @@ typedef struct tq_context_config {
     const tq_executor *executor;    /**< NULL = the calling thread does all work. */
 } tq_context_config;
 
-#define TQ_CPU_AVX2 (UINT64_C(1) << 0)       /**< x86 AVX2, FMA and F16C. */
+#define TQ_CPU_AVX2 (UINT64_C(1) << 0)       /**< x86 AVX2 and FMA. */
 #define TQ_CPU_AVX512 (UINT64_C(1) << 1)     /**< x86 AVX-512 F, BW, DQ, VL. */
 #define TQ_CPU_AVX512VNNI (UINT64_C(1) << 2) /**< x86 AVX-512 VNNI and VBMI. */
 #define TQ_CPU_NEON (UINT64_C(1) << 32)      /**< Arm Advanced SIMD. */

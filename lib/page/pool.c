@@ -68,10 +68,14 @@ static void add_free(struct tqi_pool *pool, uint64_t first, uint64_t n) {
         pool->free_pages[pool->n_free++] = (uint32_t)(first + i);
 }
 
+static tq_status no_more(void) {
+    return tqi_fail(TQ_ERR_OUT_OF_PAGES, "out of pages: %llu is the most a pool can have",
+                    (unsigned long long)UINT32_MAX);
+}
+
 static tq_status add_chunk(struct tqi_pool *pool) {
     if (pool->n_pages + pool->chunk_pages > UINT32_MAX)
-        return tqi_fail(TQ_ERR_OUT_OF_PAGES, "out of pages: %llu is the most a pool can have",
-                        (unsigned long long)UINT32_MAX);
+        return no_more();
     TQI_TRY(grow_tables(pool, pool->n_pages + pool->chunk_pages));
     TQI_TRY(grow_chunk_list(pool));
     uint8_t *chunk = tqi_alloc(pool->heap, pool->chunk_pages, pool->page_bytes, pool->space);
@@ -136,13 +140,33 @@ void tqi_pool_reset(struct tqi_pool *pool) {
     add_free(pool, 0, pool->n_pages);
 }
 
+/* Takes back the newest chunk, whose pages are all free and on top of the stack. */
+static void drop_chunk(struct tqi_pool *pool) {
+    pool->n_chunks--;
+    pool->n_pages -= pool->chunk_pages;
+    pool->n_free -= pool->chunk_pages;
+    tqi_free(pool->heap, pool->chunks[pool->n_chunks], pool->chunk_pages, pool->page_bytes,
+             pool->space);
+}
+
+void tqi_pool_shrink(struct tqi_pool *pool, uint32_t n_chunks) {
+    while (pool->n_chunks > n_chunks)
+        drop_chunk(pool);
+}
+
 tq_status tqi_pool_reserve(struct tqi_pool *pool, uint64_t n) {
+    uint32_t before = pool->n_chunks;
     while (pool->n_free < n) {
         if (pool->max_pages)
             return tqi_fail(TQ_ERR_OUT_OF_PAGES, "out of pages: %llu needed, %llu of %llu are free",
                             (unsigned long long)n, (unsigned long long)pool->n_free,
                             (unsigned long long)pool->max_pages);
-        TQI_TRY(add_chunk(pool));
+        tq_status status =
+            n - pool->n_free > UINT32_MAX - pool->n_pages ? no_more() : add_chunk(pool);
+        if (status != TQ_OK) {
+            tqi_pool_shrink(pool, before);
+            return status;
+        }
     }
     return TQ_OK;
 }

@@ -49,8 +49,11 @@ void tqi_pool_destroy(struct tqi_pool *pool);
 /* Frees every page; memory is kept. */
 void tqi_pool_reset(struct tqi_pool *pool);
 
-/* Makes sure that n pages are free, growing if the pool may. */
+/* Makes sure that n pages are free, growing if the pool may. A pool that can't get them
+ * all keeps none. */
 tq_status tqi_pool_reserve(struct tqi_pool *pool, uint64_t n);
+/* Takes back chunks added by the last reserve, before a page of them was taken. */
+void tqi_pool_shrink(struct tqi_pool *pool, uint32_t n_chunks);
 /* Takes a free page, with one reference; one must have been reserved. */
 uint32_t tqi_pool_take(struct tqi_pool *pool);
 void tqi_pool_share(struct tqi_pool *pool, uint32_t page);

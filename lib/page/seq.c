@@ -34,14 +34,16 @@ void tqi_seqs_destroy(struct tqi_seqs *seqs) {
     memset(seqs, 0, sizeof *seqs);
 }
 
-/* Ids of a dead sequence must never come alive again. */
+/* Ids of a dead sequence must never come alive again: a slot that has used up its
+ * generations is not used any more. */
 static void retire(struct tqi_seqs *seqs, struct tqi_seq *seq) {
     drop_memory(seqs, seq);
     seq->alive = 0;
-    seq->generation++;
+    seqs->n_alive--;
+    if (++seq->generation == 0)
+        return;
     seq->next_free = seqs->first_free;
     seqs->first_free = (uint32_t)(seq - seqs->slots) + 1;
-    seqs->n_alive--;
 }
 
 void tqi_seqs_reset(struct tqi_seqs *seqs) {
@@ -230,8 +232,13 @@ tq_status tqi_seq_make_room(struct tqi_seqs *seqs, struct tqi_seq *seq, uint32_t
     uint64_t have = last < seq->n_pages ? last : seq->n_pages;
     uint64_t copies = count_shared(seqs, seq, first, have);
     uint64_t fresh = last > seq->n_pages ? last - seq->n_pages : 0;
-    TQI_TRY(grow_table(seqs, seq, last));
+    uint32_t chunks = seqs->pool->n_chunks;
     TQI_TRY(tqi_pool_reserve(seqs->pool, copies + fresh));
+    tq_status status = grow_table(seqs, seq, last);
+    if (status != TQ_OK) {
+        tqi_pool_shrink(seqs->pool, chunks);
+        return status;
+    }
     for (uint64_t i = first; i < have; i++)
         unshare(seqs, seq, i);
     while (seq->n_pages < last)

@@ -94,7 +94,8 @@ static uint32_t get_code2(const struct tqi_layout *l, const uint8_t *blob, struc
         return tqi_load32(blob + word_offset(l, s.slab, p.lane)) >> (4 * p.code + 2 * s.member) &
                3u;
     const uint8_t *plane = blob + l->codes + s.plane + p.lane;
-    return (plane[0] >> p.code & 1u) | (plane[tqi_slab_lanes(l)] >> p.code & 1u) << 1;
+    uint32_t low = plane[0], high = plane[tqi_slab_lanes(l)];
+    return (low >> p.code & 1u) | (high >> p.code & 1u) << 1;
 }
 
 static void put_code4(const struct tqi_layout *l, uint8_t *blob, struct tqi_place p,

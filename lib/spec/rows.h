@@ -8,8 +8,9 @@
  * with zeros to a power of two.
  *
  *   range    n2 = tree(x^2). Outside [2^-80, 2^100], unless x is all 0: x *= 2^-e with
- *            2^e <= max |x| < 2^(e+1), exactly, and n2 again; gains are multiplied by
- *            2^e at the end.
+ *            2^e <= max |x| < 2^(e+1), rounded once where it becomes subnormal, and n2
+ *            again; gains are multiplied by 2^e at the end.
+ *   padding  bits of dims from dim to dim_pad are written as zero.
  *   rotate   rotation.h, gives u.
  *   lm       inv = 1 / sqrt(n2), 0 for a zero row; y = u * inv; level = thresholds
  *            below |y|; negative = sign bit of y; S = sum of v2^2;

@@ -4,6 +4,10 @@ ifeq ($(USE_CUDA),1)
 CUDA_SRC := $(wildcard cuda/*.cu cuda/*/*.cu)
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(B)/%.cu.o)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(HAVE_NVCC)))
+# What the .pc file says.
+CUDA_INSIDE := yes
+CUDA_ARCHS_INSIDE := $(CUDA_ARCHS)
+CUDA_LIBS_PRIVATE := -lcudart_static -ldl -lrt -lpthread
 CUDA_LINK := -L$(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/targets/x86_64-linux/lib) $(CUDA_HOME)/lib64) \
 	-lcudart_static -ldl -lrt -lpthread -lm
 

@@ -1,0 +1,36 @@
+# The demonstration and the examples; they see tq.h only.
+
+DATA := test/data/smollm2-135m.safetensors
+DEMO := $(B)/examples/demo/demo
+
+.PHONY: demo examples capture check-examples
+
+$(B)/examples/%.o: examples/%.c | need-test
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) -MMD -MP -c $< -o $@
+
+$(DEMO): $(B)/examples/demo/demo.o $(B)/examples/demo/measure.o $(B)/examples/common/safetensors.o $(LIB_A)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lcjson -lm
+
+# MODEL=qwen2.5-coder-1.5b shows another capture; LAYER=all|first|middle|last.
+MODEL ?= smollm2-135m
+demo: $(DEMO)
+	$(DEMO) test/data/$(MODEL).safetensors
+
+capture:
+	sh tools/capture/capture.sh $(MODEL)
+
+EXAMPLE_SRC := $(wildcard examples/*.c)
+EXAMPLE_BIN := $(EXAMPLE_SRC:%.c=$(B)/%)
+$(EXAMPLE_BIN): $(B)/examples/%: $(B)/examples/%.o $(LIB_A)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lm
+examples: $(EXAMPLE_BIN) $(DEMO)
+
+# Every example returns 0 when it did what it says.
+check-examples: examples
+	@for e in $(EXAMPLE_BIN); do echo "== $$e"; $$e || { echo "FAILED: $$e" >&2; exit 1; }; done
+
+-include $(wildcard $(B)/examples/*.d $(B)/examples/*/*.d)

@@ -7,7 +7,10 @@
 
 ORACLE_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard test/oracle/orc_*.c))
 COMMON_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard test/common/*.c))
-TEST_SRC := $(wildcard test/unit/test_*.c test/api/test_*.c test/accuracy/test_*.c test/oracle/test_*.c)
+COMMON_OBJ += $(B)/examples/common/safetensors.o
+TEST_SRC := $(wildcard test/unit/test_*.c test/api/test_*.c test/accuracy/test_*.c) \
+	test/oracle/test_oracle.c
+ORACLE_TEST_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard test/oracle/test_oracle_*.c))
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
 TEST_CFLAGS := -Itest
 TIMEOUT ?= 900
@@ -20,9 +23,12 @@ $(B)/test/%.o: test/%.c | need-test
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(EXACT) $(TEST_CFLAGS) -MMD -MP -c $< -o $@
 
+$(B)/test/oracle/test_oracle: $(ORACLE_TEST_OBJ)
+$(B)/test/oracle/test_oracle: EXTRA_OBJ = $(ORACLE_TEST_OBJ)
+
 $(TEST_BIN): $(B)/test/%: $(B)/test/%.o $(ORACLE_OBJ) $(COMMON_OBJ) $(LIB_A)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $< $(COMMON_OBJ) $(ORACLE_OBJ) $(LIB_A) $(CUDA_LINK) -lcmocka -lcjson -lm -lpthread
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $< $(EXTRA_OBJ) $(COMMON_OBJ) $(ORACLE_OBJ) $(LIB_A) $(CUDA_LINK) -lcmocka -lcjson -lm -lpthread
 
 tests: $(TEST_BIN)
 
@@ -30,7 +36,7 @@ tests: $(TEST_BIN)
 check-fast: tests
 	$(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) $(TEST_BIN)
 
--include $(TEST_BIN:=.d) $(ORACLE_OBJ:.o=.d) $(COMMON_OBJ:.o=.d)
+-include $(TEST_BIN:=.d) $(ORACLE_OBJ:.o=.d) $(ORACLE_TEST_OBJ:.o=.d) $(COMMON_OBJ:.o=.d)
 
 SAN_ENV := ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 check-asan:

@@ -2,7 +2,8 @@
 # `make deps` installs them where apt and root are at hand.
 
 PACKAGES_BUILD := gcc make librandom123-dev
-PACKAGES_TEST := libcmocka-dev libcjson-dev python3 clang clang-format libclang-rt-14-dev
+PACKAGES_TEST := g++ libcmocka-dev libcjson-dev python3 clang clang-format libclang-rt-14-dev pkg-config cmake \
+	abigail-tools
 
 HAVE_NVCC := $(shell command -v nvcc 2>/dev/null)
 ifeq ($(CUDA),auto)

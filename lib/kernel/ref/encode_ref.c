@@ -53,8 +53,8 @@ static void encode_lm(const struct tqi_rows *rows, float inv_scale, float *x, ui
     uint32_t sum = tqk_quantize_lm_ref(&rows->book, x, l->dim, inv, s.codes);
     float gain = norm * rows->gain_factor / sqrtf((float)sum);
     tqk_put_gain_ref(l, gain_at, tqk_scale_exponent_ref(gain, e));
-    for (uint32_t i = 0; i < l->dim; i++)
-        tqi_put_code(l, blob, token, i, s.codes[i]);
+    for (uint32_t i = 0; i < l->dim_pad; i++)
+        tqi_put_code(l, blob, token, i, i < l->dim ? s.codes[i] : 0);
     if (!rows->format->sketch)
         return;
     float stored = stored_gain(l, gain_at, e);
@@ -77,8 +77,16 @@ static void encode_int8(const struct tqi_rows *rows, float inv_scale, float *x, 
     uint32_t sum = tqk_quantize_int8_ref(x, l->dim, codes);
     float gain = sum ? sqrtf(sum_squares) * rows->gain_factor / sqrtf((float)sum) : 0;
     tqk_put_gain_ref(l, blob + l->gains + (size_t)token * 2, tqk_scale_exponent_ref(gain, e));
-    for (uint32_t i = 0; i < l->dim; i++)
-        blob[tqi_wide_offset(l, token, i)] = s.codes[i];
+    for (uint32_t i = 0; i < l->dim_pad; i++)
+        blob[tqi_wide_offset(l, token, i)] = i < l->dim ? s.codes[i] : 0;
+}
+
+/* A block of padding dims: radius 0. */
+static void put_empty_block(const struct tqi_layout *l, uint8_t *blob, uint32_t token,
+                            uint32_t block) {
+    struct tqi_polar_codes zero = {0, 0, 0, 0};
+    tqi_put_polar(l, blob, token, block, zero);
+    tqi_store16(blob + l->gains + (size_t)tqi_polar_element(l, token, block) * 2, 0);
 }
 
 static void encode_polar(const struct tqi_rows *rows, float inv_scale, float *x, uint8_t *blob,
@@ -100,6 +108,8 @@ static void encode_polar(const struct tqi_rows *rows, float inv_scale, float *x,
         for (uint32_t i = 0; i < TQI_POLAR_BLOCK; i++)
             s.residual[block * TQI_POLAR_BLOCK + i] = u[i] - decoded[i];
     }
+    for (uint32_t block = l->dim / TQI_POLAR_BLOCK; block < l->dim_pad / TQI_POLAR_BLOCK; block++)
+        put_empty_block(l, blob, token, block);
     if (rows->format->sketch)
         put_sketch(rows, e, blob, token, s);
 }
@@ -107,8 +117,8 @@ static void encode_polar(const struct tqi_rows *rows, float inv_scale, float *x,
 static void encode_fp8(const struct tqi_rows *rows, float inv_scale, float *x, uint8_t *blob,
                        uint32_t token) {
     const struct tqi_layout *l = &rows->layout;
-    for (uint32_t i = 0; i < l->dim; i++)
-        blob[tqi_wide_offset(l, token, i)] = tqi_float_to_e4m3(x[i] * inv_scale);
+    for (uint32_t i = 0; i < l->dim_pad; i++)
+        blob[tqi_wide_offset(l, token, i)] = i < l->dim ? tqi_float_to_e4m3(x[i] * inv_scale) : 0;
 }
 
 static float clamp(float x, float limit) {
@@ -120,9 +130,10 @@ static void encode_16bit(const struct tqi_rows *rows, float inv_scale, float *x,
     (void)inv_scale;
     const struct tqi_layout *l = &rows->layout;
     int bf16 = rows->format->id == TQ_FORMAT_BF16;
-    for (uint32_t i = 0; i < l->dim; i++) {
-        uint16_t bits = bf16 ? tqi_float_to_bf16(clamp(x[i], 0x1.fep127f))
-                             : tqi_float_to_f16(clamp(x[i], 65504.0f));
+    for (uint32_t i = 0; i < l->dim_pad; i++) {
+        float value = i < l->dim ? x[i] : 0;
+        uint16_t bits = bf16 ? tqi_float_to_bf16(clamp(value, 0x1.fep127f))
+                             : tqi_float_to_f16(clamp(value, 65504.0f));
         tqi_store16(blob + tqi_wide_offset(l, token, i), bits);
     }
 }

@@ -38,12 +38,25 @@ void tqk_load_ref(const void *row, tq_dtype dtype, uint32_t dim, const float *me
     }
 }
 
+/* Binary32 on the way to 16 bits: rounded to odd, so that the second rounding is the only
+ * one that shows. */
+static float to_odd(double x) {
+    float f = (float)x;
+    if (isnan(x) || isinf(f) || (double)f == x)
+        return f;
+    uint32_t bits = tqi_float_bits(f);
+    if (fabs((double)f) > fabs(x))
+        bits--; /* towards zero */
+    return tqi_bits_float(bits | 1u);
+}
+
 void tqk_store_ref(const double *row, uint32_t dim, tq_dtype dtype, void *out) {
     for (uint32_t i = 0; i < dim; i++) {
-        float f = (float)row[i];
         if (dtype == TQ_F32) {
+            float f = (float)row[i];
             memcpy((char *)out + (size_t)i * 4, &f, sizeof f);
         } else {
+            float f = to_odd(row[i]);
             uint16_t h = dtype == TQ_F16 ? tqi_float_to_f16(f) : tqi_float_to_bf16(f);
             memcpy((char *)out + (size_t)i * 2, &h, sizeof h);
         }

@@ -16,8 +16,8 @@ float tqk_sketch_ref(const struct tqi_rows *rows, float *r, uint8_t *blob, uint3
     float energy = tqk_sum_squares_ref(r, dim, tree);
     tqk_rotate_ref(&rows->sketch[0], r, tree);
     tqk_rotate_ref(&rows->sketch[1], r, tree);
-    for (uint32_t i = 0; i < dim; i++)
-        tqi_put_sketch(&rows->layout, blob, token, i, signbit(r[i]) ? 1 : 0);
+    for (uint32_t i = 0; i < rows->layout.dim_pad; i++)
+        tqi_put_sketch(&rows->layout, blob, token, i, i < dim && signbit(r[i]) ? 1 : 0);
     float sum = tqk_sum_abs_ref(r, dim, tree);
     return sum > 0 ? energy * rows->sketch_factor / sum : 0;
 }

@@ -27,8 +27,11 @@ static void update(struct tqk_state_ref *s, double *scores, uint32_t visible, ui
     double max = s->max;
     for (uint32_t t = 0; t < visible; t++) {
         scores[t] *= scale;
-        /* Not fmax: a NaN score must reach the output. */
-        max = scores[t] > max || isnan(scores[t]) ? scores[t] : max;
+        /* Codes are finite, so only the query can make a score that is not; the whole row
+         * must show it, whichever page it comes from. */
+        if (!isfinite(scores[t]))
+            max = NAN;
+        max = scores[t] > max ? scores[t] : max;
     }
     s->factor = rescale(s->max, max);
     s->sum *= s->factor;

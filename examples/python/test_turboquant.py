@@ -1,0 +1,113 @@
+"""Runs against an installed library: TURBOQUANT_LIB=/path/libturboquant.so.0 python3 this."""
+import math
+import random
+import unittest
+from array import array
+
+import turboquant
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+HEADS, GROUP, DIM = 2, 3, 64
+
+
+def rows(n, seed):
+    r = random.Random(seed)
+    return array("f", (r.gauss(0, 1) for _ in range(n)))
+
+
+def plain(q, k, v, n_tokens, kv_head):
+    """Attention of one query row in Python."""
+    at = [(t * HEADS + kv_head) * DIM for t in range(n_tokens)]
+    scores = [sum(a * b for a, b in zip(q, k[i:i + DIM])) / math.sqrt(DIM) for i in at]
+    top = max(scores)
+    weights = [math.exp(s - top) for s in scores]
+    total = sum(weights)
+    out = [sum(w * v[i + d] for w, i in zip(weights, at)) / total for d in range(DIM)]
+    return out, top + math.log(total)
+
+
+class Attention(unittest.TestCase):
+    def run_variant(self, variant, tolerance):
+        tokens = 40
+        k, v = rows(tokens * HEADS * DIM, 1), rows(tokens * HEADS * DIM, 2)
+        q = rows(HEADS * GROUP * DIM, 3)
+        with turboquant.Cache(variant, 1, HEADS, DIM, HEADS * GROUP) as cache:
+            seq = cache.sequence()
+            cache.append(seq, 0, tokens, k, v)
+            self.assertEqual(cache.length(seq), tokens)
+            out, lse = cache.attend(seq, 0, 1, q)
+        error = energy = 0
+        for head in range(HEADS * GROUP):
+            want, want_lse = plain(q[head * DIM:(head + 1) * DIM], k, v, tokens, head // GROUP)
+            got = out[head * DIM:(head + 1) * DIM]
+            error += sum((a - b) ** 2 for a, b in zip(want, got))
+            energy += sum(a * a for a in want)
+            self.assertAlmostEqual(lse[head], want_lse, delta=10 * tolerance)
+        self.assertLess(math.sqrt(error / energy), tolerance)
+
+    def test_16_bits(self):
+        self.run_variant("f16", 0.002)
+
+    def test_8_bits(self):
+        self.run_variant("int8", 0.03)
+
+    def test_4_bits(self):
+        self.run_variant("4bit_nc", 0.25)
+
+
+class Errors(unittest.TestCase):
+    def test_status_becomes_exception(self):
+        with self.assertRaises(turboquant.Error) as caught:
+            turboquant.Cache("no_such_variant", 1, 1, 64)
+        self.assertEqual(caught.exception.name, "TQ_ERR_NOT_FOUND")
+        with self.assertRaises(turboquant.Error):
+            turboquant.Cache("4bit_nc", 1, 1, 65)
+
+    def test_wrong_rows(self):
+        with turboquant.Cache("int8", 1, 1, 64) as cache:
+            seq = cache.sequence()
+            with self.assertRaises(ValueError):
+                cache.append(seq, 0, 1, array("f", [0] * 63), array("f", [0] * 64))
+            with self.assertRaises(TypeError):
+                cache.append(seq, 0, 1, array("d", [0] * 64), array("f", [0] * 64))
+            with self.assertRaises(turboquant.Error):
+                cache.append(seq, 7, 1, array("f", [0] * 64), array("f", [0] * 64))
+            self.assertEqual(cache.length(seq), 0)
+
+    def test_stale_sequence_and_closed_cache(self):
+        cache = turboquant.Cache("int8", 1, 1, 64)
+        seq = cache.sequence()
+        fork = cache.fork(seq)
+        cache.drop(seq)
+        with self.assertRaises(turboquant.Error) as caught:
+            cache.length(seq)
+        self.assertEqual(caught.exception.name, "TQ_ERR_NOT_FOUND")
+        self.assertEqual(cache.length(fork), 0)
+        cache.close()
+        cache.close()
+        with self.assertRaises(ValueError):
+            cache.sequence()
+
+
+@unittest.skipUnless(numpy, "numpy is not installed")
+class Numpy(unittest.TestCase):
+    def test_arrays_and_strided_views(self):
+        rng = numpy.random.default_rng(1)
+        wide = rng.standard_normal((10, 1, 128)).astype("f4")
+        with turboquant.Cache("bf16", 1, 1, 64) as cache:
+            a, b = cache.sequence(), cache.sequence()
+            cache.append(a, 0, 10, wide[:, :, ::2], wide[:, :, ::2])
+            half = numpy.ascontiguousarray(wide[:, :, ::2])
+            cache.append(b, 0, 10, half, half)
+            q = rng.standard_normal(64).astype("f4")
+            self.assertEqual(cache.attend(a, 0, 1, q), cache.attend(b, 0, 1, q))
+            with self.assertRaises(TypeError):
+                cache.append(a, 0, 10, wide.astype("f8"), half)
+
+
+if __name__ == "__main__":
+    unittest.main()

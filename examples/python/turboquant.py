@@ -1,0 +1,182 @@
+"""libturboquant through ctypes: no compiler, numpy optional.
+
+Rows are any object with the buffer protocol that holds contiguous float32 numbers, for
+instance array.array("f") or a numpy array; strided views are copied first. The library is
+loaded by full path with local scope, so that another library with tq_ symbols cannot take
+its place: TURBOQUANT_LIB names it, else the system's search does.
+"""
+import ctypes
+import ctypes.util
+import os
+from array import array
+
+ABI = 0
+F32, F16, BF16 = 0, 1, 2
+CAUSAL = 1
+
+
+class RowsIn(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("token_stride", ctypes.c_int64),
+                ("head_stride", ctypes.c_int64), ("dtype", ctypes.c_int32),
+                ("reserved", ctypes.c_uint32)]
+
+
+class CacheConfig(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint32) for name in
+                ("struct_size", "flags", "n_layers", "n_kv_heads", "n_q_heads", "head_dim",
+                 "v_head_dim", "variant")] + [
+        ("layer_formats", ctypes.c_void_p)] + [
+        (name, ctypes.c_uint32) for name in
+        ("boundary_layers", "page_tokens", "max_seqs", "reserved")] + [
+        ("max_pages", ctypes.c_uint64), ("seed", ctypes.c_uint64)]
+
+
+class AttendParams(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
+                ("scale", ctypes.c_float), ("reserved", ctypes.c_uint32)]
+
+
+class Error(RuntimeError):
+    """A status of the library with its message."""
+
+    def __init__(self, name, text):
+        super().__init__("%s: %s" % (name, text))
+        self.name = name
+
+
+def _load():
+    path = os.environ.get("TURBOQUANT_LIB") or ctypes.util.find_library("turboquant")
+    if not path:
+        raise OSError("libturboquant not found; set TURBOQUANT_LIB to its path")
+    lib = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
+    handle, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+    for name, result, arguments in [
+            ("tq_abi_version", u32, []),
+            ("tq_version_string", ctypes.c_char_p, []),
+            ("tq_last_error", ctypes.c_char_p, []),
+            ("tq_status_name", ctypes.c_char_p, [ctypes.c_int32]),
+            ("tq_context_create", ctypes.c_int32, [handle, ctypes.POINTER(handle)]),
+            ("tq_context_destroy", None, [handle]),
+            ("tq_variant_find", ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(u32)]),
+            ("tq_cache_create", ctypes.c_int32,
+             [handle, ctypes.POINTER(CacheConfig), ctypes.POINTER(handle)]),
+            ("tq_cache_destroy", None, [handle]),
+            ("tq_seq_create", ctypes.c_int32, [handle, ctypes.POINTER(u64)]),
+            ("tq_seq_destroy", ctypes.c_int32, [handle, u64]),
+            ("tq_seq_fork", ctypes.c_int32, [handle, u64, u64, ctypes.POINTER(u64)]),
+            ("tq_seq_length", ctypes.c_int32, [handle, u64, u32, ctypes.POINTER(u64)]),
+            ("tq_append", ctypes.c_int32,
+             [handle, u64, u32, u32, ctypes.POINTER(RowsIn), ctypes.POINTER(RowsIn), handle]),
+            ("tq_attend", ctypes.c_int32,
+             [handle, u64, u32, u32, ctypes.POINTER(AttendParams), ctypes.POINTER(RowsIn),
+              ctypes.POINTER(RowsIn), ctypes.POINTER(ctypes.c_float), handle])]:
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    if lib.tq_abi_version() != ABI:
+        raise OSError("libturboquant has ABI %d, this module needs %d" % (lib.tq_abi_version(), ABI))
+    return lib
+
+
+_lib = _load()
+
+
+def _check(status):
+    if status != 0:
+        raise Error(_lib.tq_status_name(status).decode(), _lib.tq_last_error().decode())
+
+
+def version():
+    return _lib.tq_version_string().decode()
+
+
+def _rows(values, n_elements, what):
+    """(buffer that must stay alive, RowsIn) of n_elements float32 numbers."""
+    view = memoryview(values)
+    if view.format not in ("f", "<f"):
+        raise TypeError("%s: float32 rows are needed, not format %r" % (what, view.format))
+    if not view.c_contiguous:
+        view = memoryview(bytearray(view.tobytes())).cast("f")
+    size = view.nbytes // 4
+    if size != n_elements:
+        raise ValueError("%s: %d numbers given, %d needed" % (what, size, n_elements))
+    if view.readonly:
+        view = memoryview(bytearray(view.tobytes())).cast("f")
+    buffer = (ctypes.c_float * size).from_buffer(view.cast("B"))
+    return buffer, RowsIn(ctypes.addressof(buffer), 0, 0, F32, 0)
+
+
+class Cache:
+    """Keys and values of sequences for the layers of one model."""
+
+    def __init__(self, variant, n_layers, n_kv_heads, head_dim, n_q_heads=0, **options):
+        self._cache, self._context = ctypes.c_void_p(), ctypes.c_void_p()
+        number = ctypes.c_uint32()
+        _check(_lib.tq_variant_find(variant.encode(), ctypes.byref(number)))
+        _check(_lib.tq_context_create(None, ctypes.byref(self._context)))
+        config = CacheConfig(struct_size=ctypes.sizeof(CacheConfig), n_layers=n_layers,
+                             n_kv_heads=n_kv_heads, n_q_heads=n_q_heads or n_kv_heads,
+                             head_dim=head_dim, variant=number.value, **options)
+        try:
+            _check(_lib.tq_cache_create(self._context, ctypes.byref(config),
+                                        ctypes.byref(self._cache)))
+        except Error:
+            self.close()
+            raise
+        self._kv, self._q, self._dim = n_kv_heads, config.n_q_heads, head_dim
+
+    def close(self):
+        if self._cache:
+            _lib.tq_cache_destroy(self._cache)
+        if self._context:
+            _lib.tq_context_destroy(self._context)
+        self._cache, self._context = ctypes.c_void_p(), ctypes.c_void_p()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.close()
+
+    def _handle(self):
+        if not self._cache:
+            raise ValueError("the cache is closed")
+        return self._cache
+
+    def sequence(self):
+        seq = ctypes.c_uint64()
+        _check(_lib.tq_seq_create(self._handle(), ctypes.byref(seq)))
+        return seq.value
+
+    def fork(self, seq):
+        out = ctypes.c_uint64()
+        _check(_lib.tq_seq_fork(self._handle(), seq, 2**64 - 1, ctypes.byref(out)))
+        return out.value
+
+    def drop(self, seq):
+        _check(_lib.tq_seq_destroy(self._handle(), seq))
+
+    def length(self, seq, layer=0):
+        out = ctypes.c_uint64()
+        _check(_lib.tq_seq_length(self._handle(), seq, layer, ctypes.byref(out)))
+        return out.value
+
+    def append(self, seq, layer, n_tokens, keys, values):
+        n = n_tokens * self._kv * self._dim
+        hold_k, k = _rows(keys, n, "keys")
+        hold_v, v = _rows(values, n, "values")
+        _check(_lib.tq_append(self._handle(), seq, layer, n_tokens, ctypes.byref(k),
+                              ctypes.byref(v), None))
+        del hold_k, hold_v
+
+    def attend(self, seq, layer, n_queries, queries, causal=True):
+        """(out, lse): array("f") of n_queries * n_q_heads * head_dim and * n_q_heads."""
+        n = n_queries * self._q * self._dim
+        hold_q, q = _rows(queries, n, "queries")
+        out = array("f", bytes(4 * n))
+        hold_o, o = _rows(out, n, "out")
+        lse = (ctypes.c_float * (n_queries * self._q))()
+        params = AttendParams(ctypes.sizeof(AttendParams), CAUSAL if causal else 0, 0.0, 0)
+        _check(_lib.tq_attend(self._handle(), seq, layer, n_queries, ctypes.byref(params),
+                              ctypes.byref(q), ctypes.byref(o), lse, None))
+        del hold_q, hold_o
+        return out, array("f", lse)
