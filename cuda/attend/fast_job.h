@@ -12,6 +12,10 @@
 
 namespace tqi {
 
+/* Pieces of the fast path beyond one per item come from its workers: rows of them per
+ * multiprocessor, warps times rows of an item. */
+enum { PIECE_ROWS_PER_SM = 128 };
+
 /* How items are spread over workers; a worker's piece of an item leaves a partial state. */
 enum Schedule {
     SCHEDULE_BLOCK, /* a block of threads per piece, all items cut into the same `parts` */
@@ -19,14 +23,14 @@ enum Schedule {
 };
 
 struct FastJob {
-    AttendJob call; /* queries, shift and states are not used */
+    AttendJob call;          /* queries, shift and states are not used */
     uint32_t heads_per_item; /* 4 NT */
     uint32_t items_per_head;
     uint32_t n_items;
     uint32_t n_tiles; /* pages of the sequence */
     uint32_t schedule;
-    uint32_t parts;   /* SCHEDULE_BLOCK: pieces of an item */
-    uint32_t workers; /* SCHEDULE_WARP */
+    uint32_t parts;        /* SCHEDULE_BLOCK: pieces of an item */
+    uint32_t workers;      /* SCHEDULE_WARP */
     uint32_t warps, slots; /* of a block; page slots of a warp */
     float k_step, v_step;  /* of the integers of K and V, 1 for float formats */
     uint32_t table[2][2];  /* K, V: values of the book as bytes */
@@ -51,10 +55,11 @@ struct FastKernel {
     tq_status (*run)(const FastJob &job, cudaStream_t stream);
 };
 
-/* All kernels; n is their number. */
-const FastKernel *fast_kernels(uint32_t *n);
 /* The kernel for a layer, NULL when there is none: then attend_any() serves. */
-const FastKernel *find_fast(const Side &k, const Side &v, uint32_t rows);
+const FastKernel *find_fast(uint32_t k_format, uint32_t v_format, const tqi_layout &k,
+                            const tqi_layout &v, uint32_t rows);
+/* Once per device and layer. */
+tq_status prepare_fast(const Side &k, const Side &v);
 
 /* Words of 4 bytes that a lane holds of an item's query, per NT. */
 __host__ __device__ inline uint32_t fragment_words(uint32_t k_format, uint32_t dim) {
@@ -71,7 +76,9 @@ __host__ __device__ inline uint64_t share_begin(uint64_t n, uint64_t share, uint
     return n * share / of; /* products stay below 2^64: tiles below 2^40, shares below 2^20 */
 }
 
-tq_status prepare_queries(const FastJob &job, cudaStream_t stream);
+/* ids: of the first n_ids pages, which are put into the table. */
+tq_status prepare_queries(const FastJob &job, const PageIds &ids, uint32_t n_ids,
+                          cudaStream_t stream);
 tq_status merge_pieces(const FastJob &job, cudaStream_t stream);
 
 } /* namespace tqi */

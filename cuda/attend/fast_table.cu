@@ -17,11 +17,12 @@ enum { N_KERNELS = sizeof all / sizeof *all };
 
 /* Pages of 64 tokens; of the kernels for the formats the lowest tile that takes all rows of a
  * kv head, else the highest. */
-const FastKernel *find_fast(const Side &k, const Side &v, uint32_t rows) {
+const FastKernel *find_fast(uint32_t k_format, uint32_t v_format, const tqi_layout &k,
+                            const tqi_layout &v, uint32_t rows) {
     const FastKernel *best = nullptr;
     for (const FastKernel *f : all) {
-        if (f->k_format != k.format || f->v_format != v.format || f->dim != k.layout.dim ||
-            f->dim != v.layout.dim || k.layout.tokens != 64)
+        if (f->k_format != k_format || f->v_format != v_format || f->dim != k.dim ||
+            f->dim != v.dim || k.tokens != 64)
             continue;
         bool better = !best || (best->heads < rows ? f->heads > best->heads
                                                    : f->heads >= rows && f->heads < best->heads);

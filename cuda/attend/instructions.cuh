@@ -43,23 +43,23 @@ TQI_INLINE uint32_t in_register(uint32_t x) {
     return x;
 }
 
-#define TQI_MMA_INT(name, b_type)                                                               \
-    TQI_INLINE void name(int c[4], const uint32_t a[4], const uint32_t b[2]) {                  \
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8." b_type ".s32 "                          \
-            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"                                \
-            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                                    \
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                \
+#define TQI_MMA_INT(name, b_type)                                                \
+    TQI_INLINE void name(int c[4], const uint32_t a[4], const uint32_t b[2]) {   \
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8." b_type ".s32 "           \
+            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"                 \
+            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                     \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
     }
 TQI_MMA_INT(mma_s8s8, "s8")
 TQI_MMA_INT(mma_s8u8, "u8")
 #undef TQI_MMA_INT
 
-#define TQI_MMA_16(name, type)                                                                  \
-    TQI_INLINE void name(float c[4], const uint32_t a[4], const uint32_t b[2]) {                \
-        asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                      \
-            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"                                \
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                    \
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                \
+#define TQI_MMA_16(name, type)                                                   \
+    TQI_INLINE void name(float c[4], const uint32_t a[4], const uint32_t b[2]) { \
+        asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "       \
+            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"                 \
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                     \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
     }
 TQI_MMA_16(mma_f16, "f16")
 TQI_MMA_16(mma_bf16, "bf16")

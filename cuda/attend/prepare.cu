@@ -1,7 +1,9 @@
 /*
- * Query rows to B operands of the fast path: rotated, with the softmax scale, as 16-bit fixed
- * point in two bytes (integer keys) or as a pair of 16-bit floats, against the row's largest
- * magnitude. A block per row of every item; rows beyond the last are zeros.
+ * Query rows to B operands of the fast path: rotated, as 16-bit fixed point in two bytes
+ * against the row's largest magnitude (integer keys), or as a pair of 16-bit floats against a
+ * power of two, which keeps 16-bit queries exact. The softmax scale goes into the unit, but
+ * its sign into the row, as units are positive. A block per row of every item; rows beyond the
+ * last are zeros.
  */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -63,7 +65,7 @@ __device__ uint32_t float_word(const float *x, const WordPlace &p, bool bf16) {
     return word;
 }
 
-/* The row times the scale in shared memory; returns scale * q.mean. */
+/* The row times the sign of the scale in shared memory; returns scale * q.mean. */
 __device__ float load_query_row(const FastJob &job, uint32_t kv_head, uint32_t row, float *x,
                                 float *room) {
     const AttendJob &call = job.call;
@@ -73,11 +75,10 @@ __device__ float load_query_row(const FastJob &job, uint32_t kv_head, uint32_t r
     float dot = 0;
     for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
         float v = row < call.rows ? load_element(call.q.data, call.q.dtype, at + i) : 0;
-        v *= call.scale;
         dot += s.mean ? v * s.mean[(size_t)kv_head * dim + i] : 0;
-        x[i] = v;
+        x[i] = call.scale < 0 ? -v : v;
     }
-    return block_reduce<WARPS>(dot, room, Add<float>());
+    return s.mean ? block_reduce<WARPS>(dot, room, Add<float>()) * (float)call.scale : 0;
 }
 
 /* The largest magnitude; NaN when an element is not finite. */
@@ -105,7 +106,9 @@ __device__ int to_integers(float *x, uint32_t dim, float largest, int *room) {
 }
 
 /* Block index: (kv head, item of the head, row of the item). */
-__global__ void __launch_bounds__(THREADS) tqk_prepare_queries(const __grid_constant__ FastJob job) {
+__global__ void __launch_bounds__(THREADS)
+    tqk_prepare_queries(const __grid_constant__ FastJob job, const __grid_constant__ PageIds ids,
+                        uint32_t n_ids) {
     extern __shared__ float shared[];
     const Side &s = job.call.k;
     uint32_t dim = s.layout.dim, item = blockIdx.x / job.heads_per_item;
@@ -114,28 +117,32 @@ __global__ void __launch_bounds__(THREADS) tqk_prepare_queries(const __grid_cons
     float *x = shared + WARPS, *room = x + dim;
     allow_next_kernel();
     wait_for_last_kernel();
+    if (blockIdx.x == 0) /* the first page ids come along */
+        for (uint32_t i = threadIdx.x; i < n_ids; i += THREADS)
+            job.call.table[i] = ids.id[i];
     float shift = load_query_row(job, kv_head, row, x, shared);
     if (s.rotates)
         rotate(BlockGroup{threadIdx.x, THREADS}, s, x, room);
     float largest = largest_of_row(x, dim, shared);
     bool integer = s.format >= TQ_FORMAT_INT8, bf16 = s.format == TQ_FORMAT_BF16;
-    float unit = largest * LOG2E * job.k_step * (s.rotates ? 1 / sqrtf((float)dim) : 1);
+    float unit =
+        fabsf((float)job.call.scale) * LOG2E * job.k_step * (s.rotates ? 1 / sqrtf((float)dim) : 1);
     int half = 0;
     if (integer) {
         half = to_integers(x, dim, largest, (int *)shared);
-        unit *= 1 / LARGEST_INTEGER;
+        unit *= largest / LARGEST_INTEGER;
     } else {
-        float inv = largest > 0 ? 1 / largest : 0;
+        int e = largest > 0 ? ilogbf(largest) : 0;
         for (uint32_t i = threadIdx.x; i < dim; i += THREADS)
-            x[i] *= inv;
+            x[i] = ldexpf(x[i], -e);
+        unit = ldexpf(unit, e) + (largest - largest); /* NaN stays */
         unit *= s.layout.kind == TQI_KIND_FP8 ? s.scale[kv_head] : 1;
     }
     __syncthreads();
     uint32_t words = fragment_words(s.format, dim);
     for (uint32_t i = threadIdx.x; i < 8 * words; i += THREADS) {
         WordPlace p = place_of(job, item, head, i, words, integer ? 4 : 2);
-        job.fragments[p.at] =
-            integer ? integer_word((const int *)x, p) : float_word(x, p, bf16);
+        job.fragments[p.at] = integer ? integer_word((const int *)x, p) : float_word(x, p, bf16);
     }
     if (threadIdx.x == 0) {
         job.q_scale[blockIdx.x] = unit;
@@ -146,11 +153,12 @@ __global__ void __launch_bounds__(THREADS) tqk_prepare_queries(const __grid_cons
 
 } /* namespace */
 
-tq_status prepare_queries(const FastJob &job, cudaStream_t stream) {
+tq_status prepare_queries(const FastJob &job, const PageIds &ids, uint32_t n_ids,
+                          cudaStream_t stream) {
     uint32_t dim = job.call.k.layout.dim;
     LaunchShape shape = {(uint64_t)job.n_items * job.heads_per_item, THREADS,
                          (WARPS + 2 * dim) * sizeof(float), stream, true};
-    return launch(tqk_prepare_queries, shape, "tqk_prepare_queries", job);
+    return launch(tqk_prepare_queries, shape, "tqk_prepare_queries", job, ids, n_ids);
 }
 
 } /* namespace tqi */

@@ -41,11 +41,15 @@ template <int WARPS, class T, class F> __device__ T block_reduce(T x, T *room, F
 }
 
 template <class T> struct Add {
-    __device__ T operator()(T a, T b) const { return a + b; }
+    __device__ T operator()(T a, T b) const {
+        return a + b;
+    }
 };
 
 struct Larger {
-    __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+    __device__ float operator()(float a, float b) const {
+        return fmaxf(a, b);
+    }
 };
 
 } /* namespace tqi */

@@ -24,10 +24,11 @@ template <int BYTES> struct Ring {
     uint64_t policy;
 #endif
 
-    TQI_INLINE Ring(uint8_t *shared, uint32_t warp, uint32_t warps, uint32_t n_slots, uint32_t l)
+    TQI_INLINE Ring(uint8_t *shared, uint32_t warp_bytes, uint32_t warp, uint32_t warps,
+                    uint32_t n_slots, uint32_t l)
         : n(n_slots), lane(l) {
-        slots = shared_address(shared) + warp * n * BYTES;
-        barriers = shared_address(shared) + warps * n * BYTES + warp * n * 8;
+        slots = shared_address(shared) + warp * warp_bytes;
+        barriers = shared_address(shared) + warps * warp_bytes + warp * n * 8;
 #if TQI_BULK_COPY
         policy = evict_first();
         if (lane < n)
@@ -107,7 +108,8 @@ struct Fetch {
     }
 };
 
-/* ---- a warp's consecutive pages of one item --------------------------------------------------- */
+/* ---- a warp's consecutive pages of one item ---------------------------------------------------
+ */
 
 /* Tokens that the thread's rows see. */
 template <class T>
@@ -127,7 +129,8 @@ TQI_INLINE void visible_tokens(const FastJob &job, uint32_t item, uint32_t lane,
     }
 }
 
-template <class T> TQI_INLINE void load_query(const FastJob &job, uint32_t item, uint32_t lane, T &t) {
+template <class T>
+TQI_INLINE void load_query(const FastJob &job, uint32_t item, uint32_t lane, T &t) {
     const uint32_t *from = job.fragments + (uint64_t)item * T::NT * T::Q_WORDS * 32 + lane;
 #pragma unroll
     for (int nt = 0; nt < T::NT; nt++) {
@@ -164,7 +167,8 @@ TQI_INLINE void consume(const FastJob &job, uint32_t item, uint32_t tile, uint32
     }
 }
 
-/* ---- a piece by a warp ------------------------------------------------------------------------ */
+/* ---- a piece by a warp ------------------------------------------------------------------------
+ */
 
 template <class T>
 TQI_INLINE void write_piece(const FastJob &job, uint64_t piece, uint32_t lane, T &t) {
@@ -198,7 +202,8 @@ TQI_INLINE void run_warp(const FastJob &job, uint32_t worker, uint32_t lane, R &
     }
 }
 
-/* ---- a piece by a block ------------------------------------------------------------------------- */
+/* ---- a piece by a block -------------------------------------------------------------------------
+ */
 
 /* Joins the states of the warps through shared memory, which no copy is filling any more. */
 template <class T>
@@ -256,21 +261,28 @@ TQI_INLINE void run_block(const FastJob &job, uint32_t warp, uint32_t lane, uint
     join_warps(job, blockIdx.x, warp, lane, shared, warp_bytes, ml, t);
 }
 
-/* ---- the kernel ----------------------------------------------------------------------------------- */
+/* ---- the kernel
+ * ----------------------------------------------------------------------------------- */
 
-/* Bytes of a block: slots, barriers, states of the warps. The slots also hold accumulators
- * at the end. */
+/* Bytes of a warp: its slots, which at the end hold its accumulators. */
+template <class T> __host__ __device__ uint32_t warp_bytes_of(uint32_t slots) {
+    uint32_t ring = slots * T::Layout::bytes, accumulators = T::HEADS * T::D * 4;
+    return ring > accumulators ? ring : accumulators;
+}
+
+/* Bytes of a block: the warps' own, barriers, states of the warps. */
 template <class T> size_t stream_shared(uint32_t warps, uint32_t slots) {
-    return (size_t)warps * slots * (T::Layout::bytes + 8) + (size_t)warps * T::HEADS * 8;
+    return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 8 + T::HEADS * 8);
 }
 
 template <class T, int MAX_WARPS>
-__global__ void __launch_bounds__(MAX_WARPS * 32, 1) tqk_stream(const __grid_constant__ FastJob job) {
+__global__ void __launch_bounds__(MAX_WARPS * 32, 1)
+    tqk_stream(const __grid_constant__ FastJob job) {
     extern __shared__ __align__(128) uint8_t shared[];
-    static_assert(T::HEADS * T::D * 4 <= T::Layout::bytes, "a slot holds a warp's accumulators");
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     allow_next_kernel();
-    Ring<T::Layout::bytes> ring(shared, warp, job.warps, job.slots, lane);
+    const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
+    Ring<T::Layout::bytes> ring(shared, warp_bytes, warp, job.warps, job.slots, lane);
     T t;
     t.k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1])};
     t.v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1])};
@@ -278,9 +290,8 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1) tqk_stream(const __grid_con
     if (job.schedule == SCHEDULE_WARP) {
         run_warp(job, blockIdx.x * job.warps + warp, lane, ring, t);
     } else {
-        uint32_t ring_bytes = job.slots * T::Layout::bytes;
-        float2 *ml = (float2 *)(shared + job.warps * (ring_bytes + job.slots * 8));
-        run_block(job, warp, lane, shared, ring_bytes, ml, ring, t);
+        float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 8));
+        run_block(job, warp, lane, shared, warp_bytes, ml, ring, t);
     }
 }
 
@@ -294,9 +305,8 @@ template <class T, int MAX_WARPS> tq_status prepare_stream() {
 }
 
 template <class T, int MAX_WARPS> tq_status run_stream(const FastJob &job, cudaStream_t stream) {
-    uint64_t blocks = job.schedule == SCHEDULE_WARP
-                          ? (job.workers + job.warps - 1) / job.warps
-                          : (uint64_t)job.n_items * job.parts;
+    uint64_t blocks = job.schedule == SCHEDULE_WARP ? (job.workers + job.warps - 1) / job.warps
+                                                    : (uint64_t)job.n_items * job.parts;
     LaunchShape shape = {blocks, job.warps * 32, stream_shared<T>(job.warps, job.slots), stream,
                          true};
     return launch(tqk_stream<T, MAX_WARPS>, shape, "tqk_stream", job);
@@ -304,11 +314,17 @@ template <class T, int MAX_WARPS> tq_status run_stream(const FastJob &job, cudaS
 
 /* An entry of the table: formats, rows of a tile in fours, head dim, warps that the registers
  * allow. */
-#define TQI_FAST_KERNEL(name, kf, vf, nt, dim, warps)                                          \
-    const FastKernel name = {                                                                  \
-        kf, vf, dim, nt * 4, warps, "tqk_" #name, Blob<kf, vf, dim>::bytes,                    \
-        stream_shared<Tile<kf, vf, nt, dim>>, prepare_stream<Tile<kf, vf, nt, dim>, warps>,    \
-        run_stream<Tile<kf, vf, nt, dim>, warps>};
+#define TQI_FAST_KERNEL(name, kf, vf, nt, dim, warps)                      \
+    const FastKernel name = {kf,                                           \
+                             vf,                                           \
+                             dim,                                          \
+                             nt * 4,                                       \
+                             warps,                                        \
+                             "tqk_" #name,                                 \
+                             Blob<kf, vf, dim>::bytes,                     \
+                             stream_shared<Tile<kf, vf, nt, dim>>,         \
+                             prepare_stream<Tile<kf, vf, nt, dim>, warps>, \
+                             run_stream<Tile<kf, vf, nt, dim>, warps>};
 
 } /* namespace tqi */
 

@@ -38,8 +38,7 @@ template <bool BF16> TQI_INLINE uint32_t split_float(float p) {
     return word;
 }
 
-template <bool BF16>
-TQI_INLINE void mma_16(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+template <bool BF16> TQI_INLINE void mma_16(float c[4], const uint32_t a[4], const uint32_t b[2]) {
     if constexpr (BF16)
         mma_bf16(c, a, b);
     else
@@ -173,7 +172,8 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
     };
 
     /* Gains of the values, as factors of p that make 16-bit integers. Returns their unit. */
-    template <bool TAIL> TQI_INLINE float load_v_gains(const Slot &s, int valid, float vn[8]) const {
+    template <bool TAIL>
+    TQI_INLINE float load_v_gains(const Slot &s, int valid, float vn[8]) const {
         float largest = 2e-34f; /* keeps the reciprocal finite */
         uint32_t g = s.lane16 >> 6;
 #pragma unroll
@@ -221,8 +221,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
                              : split_float<V_BF16>(p[4 * r + z]);
             if constexpr (V_INT) {
                 if constexpr (has_half(VF))
-                    integer_sum +=
-                        float(int(x[0] + x[1] + x[2] + x[3] - 4u * 0x4b000000u));
+                    integer_sum += float(int(x[0] + x[1] + x[2] + x[3] - 4u * 0x4b000000u));
                 out[r][0] = transpose16(prmt(x[0], x[1], 0x4051));
                 out[r][1] = transpose16(prmt(x[2], x[3], 0x4051));
             } else {
@@ -251,8 +250,8 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 
     /* left[nt]: tokens of the page that the row sees. */
     template <bool TAIL>
-    TQI_INLINE void softmax(float score[NT][8], const float vn[8], float v_unit,
-                            const int left[NT], uint32_t lane, Weights &w) {
+    TQI_INLINE void softmax(float score[NT][8], const float vn[8], float v_unit, const int left[NT],
+                            uint32_t lane, Weights &w) {
         uint32_t g = lane / 4;
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
@@ -299,8 +298,8 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         for (int nt = 0; nt < NT; nt++)
 #pragma unroll
             for (int e = 0; e < 2; e++)
-                acc[nt][mb][e] = acc[nt][mb][e] * w.alpha[nt] +
-                                 (c[nt][2 * e] + c[nt][2 * e + 1]) * w.beta[nt];
+                acc[nt][mb][e] =
+                    acc[nt][mb][e] * w.alpha[nt] + (c[nt][2 * e] + c[nt][2 * e + 1]) * w.beta[nt];
     }
 
     TQI_INLINE void values_lm(const Slot &s, const Weights &w) {

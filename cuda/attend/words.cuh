@@ -118,7 +118,8 @@ template <int F, int N> TQI_INLINE void load_words(const Slot &s, int base, int 
     }
 }
 
-/* ---- codes to bytes --------------------------------------------------------------------------- */
+/* ---- codes to bytes ---------------------------------------------------------------------------
+ */
 
 /* The values of a book as bytes, by code (lm3, lm2) or level (lm4). */
 struct ByteTable {

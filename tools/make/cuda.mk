@@ -1,7 +1,7 @@
 # The CUDA device.
 
 ifeq ($(USE_CUDA),1)
-CUDA_SRC := $(wildcard cuda/*.cu cuda/*/*.cu)
+CUDA_SRC := $(wildcard cuda/*.cu cuda/*/*.cu cuda/*/*/*.cu)
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(B)/%.cu.o)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(HAVE_NVCC)))
 # What the .pc file says.
