@@ -9,41 +9,12 @@
 #ifndef TQI_CUDA_ATTEND_TILE_CUH
 #define TQI_CUDA_ATTEND_TILE_CUH
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include "attend/words.cuh"
+#include "attend/operands.cuh"
 
 namespace tqi {
 
 /* Start of the running maximum, in powers of two: below every score, far above -infinity. */
 #define TQI_NO_MAXIMUM -1e30f
-
-TQI_INLINE float2 halves_of(uint32_t x) {
-    __half2 h;
-    memcpy(&h, &x, sizeof h);
-    return __half22float2(h);
-}
-
-/* p as a high (low half of the word) and a low 16-bit float. */
-template <bool BF16> TQI_INLINE uint32_t split_float(float p) {
-    uint32_t word;
-    if constexpr (BF16) {
-        float high = __bfloat162float(__float2bfloat16_rn(p));
-        asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(word) : "f"(p - high), "f"(p));
-    } else {
-        float high = __half2float(__float2half_rn(p));
-        asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(word) : "f"(p - high), "f"(p));
-    }
-    return word;
-}
-
-template <bool BF16> TQI_INLINE void mma_16(float c[4], const uint32_t a[4], const uint32_t b[2]) {
-    if constexpr (BF16)
-        mma_bf16(c, a, b);
-    else
-        mma_f16(c, a, b);
-}
 
 template <int KF, int VF, int NT_, int D_> struct Tile {
     static constexpr int NT = NT_, D = D_, J = D / 32, MB = D / 16, HEADS = NT * 4;
@@ -71,18 +42,6 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 
     /* ---- scores, before the factor q_scale ------------------------------------------------- */
 
-    TQI_INLINE void k_operand(const uint4 *w, int j, int zp, uint32_t a[4]) const {
-        if constexpr (KF == TQ_FORMAT_INT8) {
-            a[0] = word_of(w[2 * j], 2 * zp);
-            a[1] = word_of(w[2 * j], 2 * zp + 1);
-            a[2] = word_of(w[2 * j + 1], 2 * zp);
-            a[3] = word_of(w[2 * j + 1], 2 * zp + 1);
-        } else {
-            look_up<KF>(k_table, word_of(w[j], 2 * zp), a[0], a[2]);
-            look_up<KF>(k_table, word_of(w[j], 2 * zp + 1), a[1], a[3]);
-        }
-    }
-
     TQI_INLINE void score_int(const Slot &s, int r, float score[NT][4]) const {
         uint4 w[KF == TQ_FORMAT_INT8 ? 2 * J : J];
         if constexpr (KF == TQ_FORMAT_INT8) {
@@ -105,7 +64,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 #pragma unroll
             for (int j = 0; j < J; j++) {
                 uint32_t a[4];
-                k_operand(w, j, zp, a);
+                k_operand<KF>(k_table, w, j, zp, a);
 #pragma unroll
                 for (int nt = 0; nt < NT; nt++)
                     mma_s8s8(c[nt], a, &q[nt][2 * j]);
@@ -118,28 +77,6 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         }
     }
 
-    /* Operands of dims 8 j + 4 h + 0..3 of the lane. */
-    TQI_INLINE void k_operand_float(const Slot &s, int r, int j, int h, uint32_t a[2][4]) const {
-        int chunk = r * J + j;
-        if constexpr (KF == TQ_FORMAT_FP8) {
-            uint4 w = s.slab(0, chunk * 2 + h);
-#pragma unroll
-            for (int zp = 0; zp < 2; zp++) {
-                e4m3_to_halves(word_of(w, 2 * zp), a[zp][0], a[zp][2]);
-                e4m3_to_halves(word_of(w, 2 * zp + 1), a[zp][1], a[zp][3]);
-            }
-        } else {
-            uint4 w0 = s.slab(0, chunk * 4 + 2 * h), w1 = s.slab(0, chunk * 4 + 2 * h + 1);
-#pragma unroll
-            for (int zp = 0; zp < 2; zp++) {
-                a[zp][0] = word_of(w0, 2 * zp);
-                a[zp][1] = word_of(w0, 2 * zp + 1);
-                a[zp][2] = word_of(w1, 2 * zp);
-                a[zp][3] = word_of(w1, 2 * zp + 1);
-            }
-        }
-    }
-
     TQI_INLINE void score_float(const Slot &s, int r, float score[NT][4]) const {
         float c[2][NT][4] = {};
 #pragma unroll
@@ -147,7 +84,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 uint32_t a[2][4];
-                k_operand_float(s, r, j, h, a);
+                k_operand_float<KF, J>(s, r, j, h, a);
 #pragma unroll
                 for (int zp = 0; zp < 2; zp++)
 #pragma unroll
@@ -225,26 +162,8 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
                 out[r][0] = transpose16(prmt(x[0], x[1], 0x4051));
                 out[r][1] = transpose16(prmt(x[2], x[3], 0x4051));
             } else {
-                pair_tokens(x, out[r]);
+                pair_tokens<VF>(x, out[r]);
             }
-        }
-    }
-
-    /* Word z of a lane holds tokens z and 4 + z of its eight after the transposition. */
-    TQI_INLINE static void pair_tokens(const uint32_t x[4], uint32_t out[4]) {
-        uint32_t z[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            z[i] = transpose16(x[i]);
-        if constexpr (VF == TQ_FORMAT_FP8) { /* pairs 0 4 | 1 5 | 2 6 | 3 7 */
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                out[i] = z[i];
-        } else { /* pairs 0 1 | 2 3 | 4 5 | 6 7 */
-            out[0] = prmt(z[0], z[1], 0x5410);
-            out[1] = prmt(z[2], z[3], 0x5410);
-            out[2] = prmt(z[0], z[1], 0x7632);
-            out[3] = prmt(z[2], z[3], 0x7632);
         }
     }
 
@@ -351,53 +270,6 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         }
     }
 
-    /* Keeps the bytes of tokens below `valid`: 0 x NaN is NaN, and unused slots hold anything.
-     * Word h of lane t: four e4m3 or two 16-bit tokens. */
-    TQI_INLINE static uint32_t token_mask(int valid, int r, int h, uint32_t lane) {
-        int first = 32 * r + 8 * int(lane % 4);
-        uint32_t mask = 0;
-        if constexpr (VF == TQ_FORMAT_FP8) {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                mask |= first + 2 * h + i / 2 + i % 2 * 4 < valid ? 0xffu << 8 * i : 0;
-        } else {
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                mask |= first + 2 * h + i < valid ? 0xffffu << 16 * i : 0;
-        }
-        return mask;
-    }
-
-    /* Operand of tokens pairs 2 h and 2 h + 1 (of four) of the lane's eight. */
-    template <bool TAIL>
-    TQI_INLINE void v_operand_float(const Slot &s, int r, int h, int x, int valid,
-                                    uint32_t a[2][4]) const {
-        uint32_t lane = s.lane16 / 16;
-        if constexpr (VF == TQ_FORMAT_FP8) {
-            uint4 w = s.slab(Layout::k_bytes, (r * 2 + h) * J + x);
-            if (TAIL)
-                w = masked(w, token_mask(valid, r, h, lane));
-#pragma unroll
-            for (int yy = 0; yy < 2; yy++) {
-                e4m3_to_halves(word_of(w, 2 * yy), a[yy][0], a[yy][2]);
-                e4m3_to_halves(word_of(w, 2 * yy + 1), a[yy][1], a[yy][3]);
-            }
-        } else {
-            uint4 w[2];
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                w[e] = s.slab(Layout::k_bytes, (r * 4 + 2 * h + e) * J + x);
-                if (TAIL)
-                    w[e] = masked(w[e], token_mask(valid, r, 2 * h + e, lane));
-            }
-#pragma unroll
-            for (int yy = 0; yy < 2; yy++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    a[yy][i] = word_of(w[i / 2], 2 * yy + i % 2);
-        }
-    }
-
     template <bool TAIL> TQI_INLINE void values_float(const Slot &s, const Weights &w, int valid) {
 #pragma unroll
         for (int x = 0; x < J; x++) {
@@ -407,7 +279,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     uint32_t a[2][4];
-                    v_operand_float<TAIL>(s, r, h, x, valid, a);
+                    v_operand_float<VF, J, Layout::k_bytes, TAIL>(s, r, h, x, valid, a);
 #pragma unroll
                     for (int yy = 0; yy < 2; yy++)
 #pragma unroll
