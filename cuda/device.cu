@@ -1,4 +1,5 @@
 /* Finding a GPU, and its entry in the table of lib/device. */
+#include "attend/fast_job.h"
 #include "encode/encode_job.h"
 #include "state.h"
 
@@ -52,15 +53,16 @@ static tq_status select_kernels(const tqi_device *device, const tqi_kernels *ker
                                 tqi_layer *layer, uint32_t group) {
     (void)device;
     (void)kernels;
-    (void)group;
     const tqi_format *formats[2] = {layer->k.format, layer->v.format};
     for (const tqi_format *f : formats)
         if (!has_format(f))
             return tqi_fail(TQ_ERR_UNSUPPORTED, "format %s has no CUDA kernels yet", f->name);
+    const FastKernel *fast = find_fast(layer->k.format->id, layer->v.format->id, layer->k.layout,
+                                       layer->v.layout, group);
     layer->kernel_name[TQ_OP_ENCODE_K] = "tqk_encode_any";
     layer->kernel_name[TQ_OP_ENCODE_V] = "tqk_encode_any";
-    layer->kernel_name[TQ_OP_SCORE] = "tqk_attend_any";
-    layer->kernel_name[TQ_OP_ACCUMULATE] = "tqk_attend_any";
+    layer->kernel_name[TQ_OP_SCORE] = fast ? fast->name : "tqk_attend_any";
+    layer->kernel_name[TQ_OP_ACCUMULATE] = layer->kernel_name[TQ_OP_SCORE];
     return TQ_OK;
 }
 

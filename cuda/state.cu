@@ -1,7 +1,7 @@
 /* Opening and closing the state of a cache; the constants of a layer. */
 #include "state.h"
 
-#include "attend/attend_job.h"
+#include "attend/fast_job.h"
 #include "encode/encode_job.h"
 
 namespace tqi {
@@ -14,6 +14,24 @@ static uint64_t row_splits_of(uint64_t n_q_heads) {
     return n < limit ? n : n_q_heads > limit ? n_q_heads : limit;
 }
 
+/* Rows of a kv head, padded to a tile. */
+static uint64_t padded_group(uint64_t group) {
+    return group <= 8 ? 8 : (group + 15) / 16 * 16;
+}
+
+/* Items of several query tokens where there are few heads. */
+static uint64_t fast_rows_of(uint64_t n_heads, uint64_t group) {
+    const uint64_t limit = 16384;
+    uint64_t padded = n_heads * padded_group(group), queries = limit / padded;
+    return padded * (queries < 1 ? 1 : queries > 8 ? 8 : queries);
+}
+
+static size_t fast_bytes(const State *s) {
+    size_t pieces = s->fast_rows + (size_t)s->n_sms * PIECE_ROWS_PER_SM;
+    return s->fast_rows * (s->k_dim * sizeof(uint32_t) + 3 * sizeof(float)) +
+           pieces * (s->v_dim + 2) * sizeof(float) + 256;
+}
+
 static void *device_alloc(State *s, size_t bytes) {
     return tqi_alloc(s->heap, 1, bytes, TQ_MEM_DEVICE);
 }
@@ -21,6 +39,9 @@ static void *device_alloc(State *s, size_t bytes) {
 static tq_status allocate(State *s) {
     s->row_splits = row_splits_of(s->n_q_heads);
     s->workspace_bytes = s->row_splits * (s->k_dim + s->v_dim + 3) * sizeof(float);
+    s->fast_rows = fast_rows_of(s->n_kv_heads, s->n_q_heads / s->n_kv_heads);
+    if (s->workspace_bytes < fast_bytes(s))
+        s->workspace_bytes = fast_bytes(s);
     s->counts = static_cast<uint64_t *>(device_alloc(s, 2 * sizeof(uint64_t)));
     s->workspace = static_cast<uint8_t *>(device_alloc(s, s->workspace_bytes));
     if (s->max_pages)
@@ -33,10 +54,12 @@ static tq_status allocate(State *s) {
 
 static tq_status fill_state(State *s, const tqi_device_config *config) {
     DeviceGuard guard(s->index);
-    int n_sms = 0;
+    int n_sms = 0, limit = 0;
     TQI_TRY(guard.status());
     TQI_CUDA(cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, s->index));
+    TQI_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->index));
     s->n_sms = (uint32_t)n_sms;
+    s->shared_limit = (uint32_t)limit;
     s->n_kv_heads = config->n_kv_heads;
     s->n_q_heads = config->n_q_heads;
     s->k_dim = config->head_dim;
@@ -132,6 +155,20 @@ static void fill_side(const tqi_rows *rows, const uint8_t *block, const Section 
     out->unit_exact = rows->unit;
 }
 
+/* Signed bytes in the order in which a byte permute finds them: levels of 4-bit codes, whose
+ * halves and signs are added later, codes of smaller ones. */
+static void fill_byte_table(const tqi_rows *rows, uint32_t out[2]) {
+    const tqi_book *book = &rows->book;
+    out[0] = out[1] = 0;
+    if (rows->format->kind != TQI_KIND_LM)
+        return;
+    uint32_t n = book->bits == 4 ? book->levels : 2 * book->levels;
+    for (uint32_t i = 0; i < n; i++) {
+        int v = book->bits == 4 ? (book->v2[i] - 1) / 2 : book->code_v2[i] / 2;
+        out[i / 4] |= (uint32_t)(v & 255) << 8 * (i % 4);
+    }
+}
+
 static tq_status upload(State *s, LayerState *l, const Section *sections) {
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
@@ -153,6 +190,12 @@ static tq_status new_layer(State *s, tqi_layer *layer, size_t bytes) {
     return l->block ? TQ_OK : TQ_ERR_OUT_OF_MEMORY; /* unset_layer() cleans up */
 }
 
+static tq_status prepare_fast_on(State *s, const LayerState *l) {
+    DeviceGuard guard(s->index);
+    TQI_TRY(guard.status());
+    return prepare_fast(l->side[0], l->side[1]);
+}
+
 tq_status set_layer(void *opened, tqi_layer *layer) {
     State *s = state_of(opened);
     Section sections[2 * SECTIONS];
@@ -164,7 +207,9 @@ tq_status set_layer(void *opened, tqi_layer *layer) {
     TQI_TRY(upload(s, l, sections));
     fill_side(&layer->k, l->block, sections, &l->side[0]);
     fill_side(&layer->v, l->block, sections + SECTIONS, &l->side[1]);
-    return TQ_OK;
+    fill_byte_table(&layer->k, l->table[0]);
+    fill_byte_table(&layer->v, l->table[1]);
+    return prepare_fast_on(s, l);
 }
 
 void unset_layer(void *opened, tqi_layer *layer) {

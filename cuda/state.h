@@ -19,8 +19,10 @@ struct State {
     cudaEvent_t done;
     uint8_t *workspace;
     size_t workspace_bytes;
-    uint64_t row_splits; /* (row, split) states that the workspace has room for */
-    uint32_t *table;     /* page ids of the sequence at hand, [max_pages] */
+    uint64_t row_splits;   /* (row, split) states that the workspace has room for */
+    uint64_t fast_rows;    /* rows of items, and of pieces beyond one per item, for the fast path */
+    uint32_t shared_limit; /* bytes of a block */
+    uint32_t *table;       /* page ids of the sequence at hand, [max_pages] */
     uint64_t max_pages;
     /* Copies of shared pages, between use_stream() and append(). */
     cudaStream_t copy_stream;
@@ -29,7 +31,8 @@ struct State {
 
 struct LayerState {
     Side side[2];
-    uint8_t *block; /* device: signs, matrices, means, scales */
+    uint32_t table[2][2]; /* K, V: values of the book as bytes */
+    uint8_t *block;       /* device: signs, matrices, means, scales */
     size_t block_bytes;
 };
 

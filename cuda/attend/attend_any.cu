@@ -1,9 +1,12 @@
 /*
- * The read path for every format, head dim, page size and group, in binary32: rotate the
- * queries; a block per (kv head, tile of rows, split) decodes a few tokens at a time and runs
- * the online softmax; the states of the splits are merged in order and rotated back.
+ * The read path for every format, head dim, page size and group: rotate the queries; a block
+ * per (kv head, tile of rows, split) decodes a few tokens at a time and runs the online
+ * softmax; the states of the splits are merged in order and rotated back. Scores are double:
+ * a loud channel makes them large, and in binary32 the rounding of their sum would show. The
+ * rest is binary32.
  */
 #include "attend/attend_job.h"
+#include "attend/row_index.cuh"
 #include "common/codes.cuh"
 #include "common/rotate.cuh"
 
@@ -21,14 +24,6 @@ __host__ __device__ inline uint32_t chunk_tokens(uint32_t dim) {
     return dim <= 256 ? 32 : dim <= 512 ? 16 : 8;
 }
 
-__device__ inline uint32_t query_of(const AttendJob &job, uint32_t row) {
-    return job.first_query + row / job.group;
-}
-
-__device__ inline uint32_t q_head_of(const AttendJob &job, uint32_t head, uint32_t row) {
-    return head * job.group + row % job.group;
-}
-
 /* Tokens that a row sees. */
 __device__ inline uint64_t visible_of(const AttendJob &job, uint32_t row) {
     uint64_t behind = job.causal ? job.n_queries - 1 - query_of(job, row) : 0;
@@ -42,19 +37,6 @@ __device__ inline float *state_of(const AttendJob &job, uint32_t head, uint32_t 
 }
 
 /* ---- queries -------------------------------------------------------------------------------- */
-
-__device__ float block_sum(float x, float *room) {
-    for (uint32_t o = 16; o; o /= 2)
-        x += __shfl_xor_sync(~0u, x, o);
-    if (threadIdx.x % 32 == 0)
-        room[threadIdx.x / 32] = x;
-    __syncthreads();
-    float sum = 0;
-    for (uint32_t w = 0; w < WARPS; w++)
-        sum += room[w];
-    __syncthreads();
-    return sum;
-}
 
 /* A block per (kv head, row). Queries are not sanitised: what is not finite must show. */
 __global__ void __launch_bounds__(THREADS)
@@ -70,9 +52,9 @@ __global__ void __launch_bounds__(THREADS)
         x[i] = load_element(job.q.data, job.q.dtype, at + i);
         dot += s.mean ? x[i] * s.mean[(size_t)head * dim + i] : 0;
     }
-    dot = block_sum(dot, shared);
+    dot = block_reduce<WARPS>(dot, shared, Add<float>());
     if (threadIdx.x == 0)
-        job.shift[blockIdx.x] = s.mean ? dot * job.scale : 0;
+        job.shift[blockIdx.x] = s.mean ? (float)(dot * job.scale) : 0;
     if (s.rotates)
         rotate(block, s, x, room);
     float norm = s.rotates ? 1 / sqrtf((float)dim) : 1;
@@ -87,12 +69,14 @@ struct Tile {
     uint32_t head, split, first_row, n_rows, chunk;
     float *queries; /* [row][k dim] */
     float *numbers; /* [token][dim + 1], K then V of a chunk */
-    float *scores;  /* [row][chunk], probabilities times gains after the softmax */
+    double *scores; /* [row][32] */
+    double *max;    /* [row] */
+    float *weights; /* [row][32], probabilities times gains */
     float *acc;     /* [row][v dim] */
-    float *max, *sum, *factor;
+    float *sum, *factor;
 };
 
-__device__ Tile tile_of(const AttendJob &job, float *shared) {
+__device__ Tile tile_of(const AttendJob &job, double *shared) {
     Tile t;
     uint32_t tiles = (job.rows + TILE_ROWS - 1) / TILE_ROWS;
     uint32_t k_dim = job.k.layout.dim, v_dim = job.v.layout.dim;
@@ -101,12 +85,13 @@ __device__ Tile tile_of(const AttendJob &job, float *shared) {
     t.head = blockIdx.x / job.n_splits / tiles;
     t.n_rows = min((uint32_t)TILE_ROWS, job.rows - t.first_row);
     t.chunk = min(chunk_tokens(larger(k_dim, v_dim)), job.pages.page_tokens);
-    t.queries = shared;
+    t.scores = shared;
+    t.max = t.scores + TILE_ROWS * 32;
+    t.queries = (float *)(t.max + TILE_ROWS);
     t.numbers = t.queries + TILE_ROWS * k_dim;
-    t.scores = t.numbers + t.chunk * (larger(k_dim, v_dim) + 1);
-    t.acc = t.scores + TILE_ROWS * 32;
-    t.max = t.acc + TILE_ROWS * v_dim;
-    t.sum = t.max + TILE_ROWS;
+    t.weights = t.numbers + t.chunk * (larger(k_dim, v_dim) + 1);
+    t.acc = t.weights + TILE_ROWS * 32;
+    t.sum = t.acc + TILE_ROWS * v_dim;
     t.factor = t.sum + TILE_ROWS;
     return t;
 }
@@ -137,12 +122,12 @@ __device__ void score(const AttendJob &job, const Tile &t, const uint8_t *blob, 
     uint32_t dim = job.k.layout.dim, token = threadIdx.x % 32;
     if (token >= n)
         return;
-    float gain = gain_at<float>(job.k, blob, slot + token, t.head) * job.scale;
+    double gain = gain_at<double>(job.k, blob, slot + token, t.head) * job.scale;
     for (uint32_t row = threadIdx.x / 32; row < t.n_rows; row += WARPS) {
         const float *q = t.queries + row * dim, *k = t.numbers + token * (dim + 1);
-        float dot = 0;
+        double dot = 0;
         for (uint32_t i = 0; i < dim; i++)
-            dot = fmaf(q[i], k[i], dot);
+            dot = fma((double)q[i], (double)k[i], dot);
         t.scores[row * 32 + token] = dot * gain;
     }
 }
@@ -153,18 +138,20 @@ __device__ void softmax(const AttendJob &job, const Tile &t, const uint8_t *blob
     uint32_t lane = threadIdx.x % 32;
     for (uint32_t row = threadIdx.x / 32; row < t.n_rows; row += WARPS) {
         bool seen = lane < n && token + lane < visible_of(job, t.first_row + row);
-        float s = seen ? t.scores[row * 32 + lane] : -INFINITY, max = s;
+        double s = seen ? t.scores[row * 32 + lane] : -INFINITY, max = s, before = t.max[row];
+        /* Codes are finite, so only the query can make a score that is not: the whole row must
+         * show it. */
+        bool bad = __any_sync(~0u, seen && !isfinite(s));
         for (uint32_t o = 16; o; o /= 2)
-            max = fmaxf(max, __shfl_xor_sync(~0u, max, o));
-        float before = t.max[row];
-        max = fmaxf(max, before);
+            max = fmax(max, __shfl_xor_sync(~0u, max, o));
+        max = bad ? NAN : fmax(max, before);
         /* max is -infinity while nothing was seen */
-        float p = seen ? expf(s - max) : 0, sum = p;
+        float p = seen ? expf((float)(s - max)) : 0, sum = p;
         for (uint32_t o = 16; o; o /= 2)
             sum += __shfl_xor_sync(~0u, sum, o);
-        float factor = before == -INFINITY ? (t.sum[row] == 0 ? 1 : NAN) : expf(before - max);
+        float factor = before == -INFINITY && !bad ? 1 : expf((float)(before - max));
         if (lane < n)
-            t.scores[row * 32 + lane] =
+            t.weights[row * 32 + lane] =
                 seen ? p * gain_at<float>(job.v, blob, slot + lane, t.head) : 0;
         __syncwarp();
         if (lane == 0) {
@@ -181,7 +168,7 @@ __device__ void accumulate(const AttendJob &job, const Tile &t, uint32_t n) {
         for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
             float a = t.acc[row * dim + i] * t.factor[row];
             for (uint32_t token = 0; token < n; token++) {
-                float p = t.scores[row * 32 + token];
+                float p = t.weights[row * 32 + token];
                 /* slots that nobody sees hold anything */
                 a = p != 0 ? fmaf(p, t.numbers[token * (dim + 1) + i], a) : a;
             }
@@ -193,18 +180,21 @@ __device__ void end(const AttendJob &job, const Tile &t) {
     uint32_t dim = job.v.layout.dim;
     for (uint32_t row = 0; row < t.n_rows; row++) {
         float *state = state_of(job, t.head, t.split, t.first_row + row);
+        /* the maximum is kept in binary32; what that rounds away goes into the sums */
+        float max = (float)t.max[row];
+        float rest = t.sum[row] == 0 ? 1 : expf((float)(t.max[row] - (double)max));
         if (threadIdx.x == 0) {
-            state[0] = t.max[row];
-            state[1] = t.sum[row];
+            state[0] = max;
+            state[1] = t.sum[row] * rest;
         }
         for (uint32_t i = threadIdx.x; i < dim; i += THREADS)
-            state[2 + i] = t.acc[row * dim + i];
+            state[2 + i] = t.acc[row * dim + i] * rest;
     }
 }
 
 __global__ void __launch_bounds__(THREADS) tqk_attend_any(const __grid_constant__ AttendJob job) {
-    extern __shared__ float shared[];
-    Tile t = tile_of(job, shared);
+    extern __shared__ double tile_memory[];
+    Tile t = tile_of(job, tile_memory);
     uint32_t page_tokens = job.pages.page_tokens;
     uint64_t from = t.split * job.split_tokens, to = from + job.split_tokens;
     /* later rows see more: the last bounds the tile */
@@ -289,8 +279,9 @@ __global__ void tqk_upload_table(const __grid_constant__ PageIds ids, uint32_t n
 
 size_t tile_shared(uint32_t k_dim, uint32_t v_dim) {
     uint32_t dim = larger(k_dim, v_dim);
-    return (TILE_ROWS * (size_t)(k_dim + v_dim + 32 + 3) + chunk_tokens(dim) * (dim + 1)) *
-           sizeof(float);
+    return TILE_ROWS * 33 * sizeof(double) +
+           (TILE_ROWS * (size_t)(k_dim + v_dim + 32 + 2) + chunk_tokens(dim) * (dim + 1)) *
+               sizeof(float);
 }
 
 } /* namespace */

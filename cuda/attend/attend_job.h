@@ -24,7 +24,7 @@ struct AttendJob {
     uint32_t rows;        /* of a kv head in the block */
     uint32_t causal;
     uint64_t length;
-    float scale;
+    double scale;
     uint32_t n_splits;
     uint64_t split_tokens; /* multiple of the page */
     /* Workspace: */
@@ -43,7 +43,7 @@ struct WorkspaceShape {
 tq_status upload_table(const uint32_t *ids, uint64_t n, uint32_t *table, cudaStream_t stream);
 /* Allows shared memory for these rows; once per device and layer. */
 tq_status attend_any_prepare(uint32_t k_dim, uint32_t v_dim);
-/* Any format, head dim, page size and group; binary32. */
+/* Any format, head dim, page size and group. */
 tq_status attend_any(const AttendJob &job, cudaStream_t stream);
 
 } /* namespace tqi */

@@ -56,6 +56,16 @@ __device__ inline void store_element(const RowsOut &rows, int64_t i, float x) {
         ((__nv_bfloat16 *)rows.data)[i] = __float2bfloat16_rn(x);
 }
 
+/* Rounded once: the way through binary32 is rounded to odd. */
+__device__ inline void store_element(const RowsOut &rows, int64_t i, double x) {
+    float f = __double2float_rz(x);
+    if (rows.dtype == TQ_F32)
+        f = __double2float_rn(x);
+    else if ((double)f != x && !isnan(f))
+        f = __uint_as_float(__float_as_uint(f) | 1);
+    store_element(rows, i, f);
+}
+
 } /* namespace tqi */
 
 #endif

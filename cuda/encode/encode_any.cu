@@ -35,7 +35,7 @@ size_t shared_of(uint32_t dim) {
 struct RowWork {
     WarpGroup warp;
     float *x, *tree;
-    uint8_t *codes; /* [dim] of the token, where its group packs from */
+    uint8_t *codes; /* [dim_pad] of the token, where its group packs from */
 };
 
 /* Sum over a full binary tree in natural order, neighbours first. */
@@ -109,6 +109,8 @@ __device__ int bring_into_range(const RowWork &r, uint32_t n, float *sum) {
 
 __device__ uint32_t quantize_lm(const RowWork &r, const Side &s, float inv) {
     uint32_t sum = 0;
+    for (uint32_t i = s.layout.dim + r.warp.rank; i < s.layout.dim_pad; i += 32)
+        r.codes[i] = 0;
     for (uint32_t i = r.warp.rank; i < s.layout.dim; i += 32) {
         float y = r.x[i] * inv, magnitude = fabsf(y);
         uint32_t level = 0, negative = __float_as_uint(y) >> 31;
@@ -156,6 +158,8 @@ __device__ void encode_int8(const RowWork &r, const Side &s, uint8_t *blob, uint
         blob[s.layout.codes + tqi_wide_element(&s.layout, token, i)] = (uint8_t)code;
         squares += (uint32_t)(code * code);
     }
+    for (uint32_t i = s.layout.dim + r.warp.rank; i < s.layout.dim_pad; i += 32)
+        blob[s.layout.codes + tqi_wide_element(&s.layout, token, i)] = 0;
     squares = __reduce_add_sync(~0u, squares);
     float gain = squares ? sqrtf(sum) * s.gain_factor / sqrtf((float)squares) : 0;
     store_gain(r, s, blob, token, ldexpf(gain, e));
@@ -177,9 +181,9 @@ __device__ uint8_t to_e4m3(float f) {
 __device__ void encode_plain(const RowWork &r, const Side &s, uint8_t *blob, uint32_t token,
                              float inv_scale) {
     const tqi_layout &l = s.layout;
-    for (uint32_t i = r.warp.rank; i < l.dim; i += 32) {
+    for (uint32_t i = r.warp.rank; i < l.dim_pad; i += 32) {
         size_t e = tqi_wide_element(&l, token, i);
-        float x = r.x[i];
+        float x = i < l.dim ? r.x[i] : 0;
         if (l.kind == TQI_KIND_FP8)
             blob[l.codes + e] = to_e4m3(x * inv_scale);
         else if (s.format == TQ_FORMAT_BF16)
@@ -219,7 +223,7 @@ __device__ Eight gather(const PackWork &p, uint32_t word_in_group, uint32_t lane
             token = lane / 16 * 4 + lane % 4;
             dim = lane / 4 % 4 * (l.dim_pad / 4) + word_in_group * 8 + c;
         }
-        if (token >= p.first && token < p.last && dim < l.dim) {
+        if (token >= p.first && token < p.last) {
             e.code[c] = p.codes[token * l.dim_pad + dim];
             e.valid |= 1u << c;
         }

@@ -29,7 +29,7 @@ __global__ void tqk_decode_rows(const __grid_constant__ DecodeJob job) {
                      (int64_t)head * job.rows.head_stride;
         for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) {
             double mean = s.mean ? (double)s.mean[(size_t)head * dim + i] : 0;
-            store_element(job.rows, at + i, (float)(row[i] + mean));
+            store_element(job.rows, at + i, row[i] + mean);
         }
         __syncthreads();
     }

@@ -48,12 +48,12 @@ static tq_status create_context(tq_device device, tq_context **out) {
     return tq_context_create(&config, out);
 }
 
-/* By the kernel that runs: float, FP8 through f16, integers. */
+/* By the kernel that runs: generic, tensor cores on e4m3, on integers or 16-bit floats. */
 static double tolerance_of(const struct pair *p) {
     if (strstr(tq_cache_kernel_name(p->gpu, 0, TQ_OP_SCORE), "_any"))
         return 1e-5;
-    return p->formats.k_format <= TQ_FORMAT_FP8 || p->formats.v_format <= TQ_FORMAT_FP8 ? 2e-3
-                                                                                        : 2e-4;
+    int fp8 = p->formats.k_format == TQ_FORMAT_FP8 || p->formats.v_format == TQ_FORMAT_FP8;
+    return fp8 ? 2e-3 : 2e-4;
 }
 
 int pair_create(struct pair *p, tq_cache_config config, tq_format k, tq_format v) {

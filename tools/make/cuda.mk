@@ -1,7 +1,7 @@
 # The CUDA device.
 
 ifeq ($(USE_CUDA),1)
-CUDA_SRC := $(wildcard cuda/*.cu cuda/*/*.cu)
+CUDA_SRC := $(wildcard cuda/*.cu cuda/*/*.cu cuda/*/*/*.cu)
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(B)/%.cu.o)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(HAVE_NVCC)))
 # What the .pc file says.
@@ -31,7 +31,7 @@ endif
 
 # CPU against GPU, on a machine that has one. The program says so where there is none.
 CHECK_CUDA := $(B)/test/cuda/check_cuda
-.PHONY: check-cuda check-cuda-sanitize
+.PHONY: check-cuda check-cuda-sanitize bench-cuda
 
 ifeq ($(USE_CUDA),1)
 CHECK_CUDA_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard test/cuda/*.c))
@@ -55,7 +55,28 @@ check-cuda-sanitize: $(CHECK_CUDA)
 	done
 
 -include $(CHECK_CUDA_OBJ:.o=.d)
+
+# BENCH_ARGS='--quick --json FILE'; bench/peers_torch.py measures the peers in the same run.
+BENCH_CUDA := $(B)/bench/bench_cuda
+$(B)/bench/%.o: bench/%.c | need-build
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) -isystem $(CUDA_HOME)/include -MMD -MP -c $< -o $@
+
+$(B)/bench/%.cu.o: bench/%.cu | need-build
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
+$(BENCH_CUDA): $(B)/bench/bench_cuda.o $(B)/bench/plain_read.cu.o $(B)/libturboquant.a
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK)
+
+bench-cuda: $(BENCH_CUDA)
+	$(BENCH_CUDA) $(BENCH_ARGS)
+
+-include $(wildcard $(B)/bench/*.d)
 else
-check-cuda check-cuda-sanitize:
+check-cuda check-cuda-sanitize bench-cuda:
 	@echo '$@: SKIPPED, this build has no CUDA (nvcc was not found, or CUDA=0)'
 endif

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Decode attention of the peers in BF16: what torch's scaled_dot_product_attention runs.
+
+Same shapes and timing as bench_cuda: graphs of back-to-back calls, rotated key/value sets,
+medians. Prints milliseconds per call; --json FILE writes them as well.
+"""
+import argparse
+import json
+import statistics
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+HEADS, DIM = 8, 128
+BACKENDS = [("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION)]
+
+
+def time_graph(call, sets, n):
+    """Median milliseconds of a call inside a graph of n."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for i in range(3):
+            call(i % sets)
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for i in range(n):
+            call(i % sets)
+    times = []
+    for _ in range(8):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / n)
+    return statistics.median(times[1:])
+
+
+def measure(backend, batch, tokens, group):
+    """Milliseconds of one shape, or None where the backend refuses it."""
+    bytes_of_call = 2 * batch * HEADS * tokens * DIM * 2
+    sets = min(8, int(4e8 / bytes_of_call) + 1)
+    shape = (sets, batch, HEADS, tokens, DIM)
+    k = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    v = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    q = torch.randn((batch, HEADS * group, 1, DIM), device="cuda", dtype=torch.bfloat16)
+
+    def call(i):
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(q, k[i], v[i],
+                                                                    enable_gqa=group > 1)
+    try:
+        return time_graph(call, sets, max(sets, min(60, int(1.6e10 / bytes_of_call) + 1)))
+    except RuntimeError as refused:
+        print("refused: %s" % str(refused).split("\n", maxsplit=1)[0])
+        return None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    rows = []
+    print("torch %s, CUDA %s, cuDNN %s, %s" % (torch.__version__, torch.version.cuda,
+                                               torch.backends.cudnn.version(),
+                                               torch.cuda.get_device_name()))
+    for batch, tokens in [(1, 32768), (16, 32768), (64, 32768), (64, 4096)]:
+        for name, backend in BACKENDS:
+            ms = measure(backend, batch, tokens, 8)
+            if ms:
+                print("%-6s bf16 %3d x %6d  group 8 dim 128  %8.4f ms" % (name, batch, tokens, ms))
+                rows.append({"op": "attend", "peer": name, "batch": batch, "tokens": tokens,
+                             "ms": ms, "torch": torch.__version__})
+            torch.cuda.empty_cache()
+    if args.json:
+        with open(args.json, "w", encoding="ascii") as out:
+            json.dump(rows, out, indent=1)
+
+
+if __name__ == "__main__":
+    main()

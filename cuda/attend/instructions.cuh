@@ -1,0 +1,149 @@
+/* Single instructions of the fast read path: tensor cores, byte permutes, bulk copies. */
+#ifndef TQI_CUDA_ATTEND_INSTRUCTIONS_CUH
+#define TQI_CUDA_ATTEND_INSTRUCTIONS_CUH
+
+#include <stdint.h>
+
+namespace tqi {
+
+#define TQI_INLINE __device__ __forceinline__
+
+/* ---- arithmetic ----------------------------------------------------------------------------- */
+
+/* Four table look-ups: the bytes of {a, b} that the nibbles of s name. */
+TQI_INLINE uint32_t prmt(uint32_t a, uint32_t b, uint32_t s) {
+    uint32_t r;
+    asm("prmt.b32 %0,%1,%2,%3;" : "=r"(r) : "r"(a), "r"(b), "r"(s));
+    return r;
+}
+
+TQI_INLINE float exp2_fast(float x) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(r) : "f"(x));
+    return r;
+}
+
+TQI_INLINE float reciprocal(float x) {
+    float r;
+    asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(r) : "f"(x));
+    return r;
+}
+
+/* Transposes an 8x8 matrix of 16-bit elements held by a warp. */
+TQI_INLINE uint32_t transpose16(uint32_t a) {
+    uint32_t d;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0,%1;" : "=r"(d) : "r"(a));
+    return d;
+}
+
+/* Keeps a loop-invariant value in a register: the compiler otherwise fetches it from uniform
+ * registers before every use. */
+TQI_INLINE uint32_t in_register(uint32_t x) {
+    asm volatile("mov.b32 %0,%0;" : "+r"(x));
+    return x;
+}
+
+#define TQI_MMA_INT(name, b_type)                                                \
+    TQI_INLINE void name(int c[4], const uint32_t a[4], const uint32_t b[2]) {   \
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8." b_type ".s32 "           \
+            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"                 \
+            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                     \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+    }
+TQI_MMA_INT(mma_s8s8, "s8")
+TQI_MMA_INT(mma_s8u8, "u8")
+#undef TQI_MMA_INT
+
+#define TQI_MMA_16(name, type)                                                   \
+    TQI_INLINE void name(float c[4], const uint32_t a[4], const uint32_t b[2]) { \
+        asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "       \
+            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"                 \
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                     \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+    }
+TQI_MMA_16(mma_f16, "f16")
+TQI_MMA_16(mma_bf16, "bf16")
+#undef TQI_MMA_16
+
+/* ---- shared memory -------------------------------------------------------------------------- */
+
+TQI_INLINE uint32_t shared_address(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+TQI_INLINE uint4 load_shared16(uint32_t at) {
+    uint4 r;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3},[%4];"
+                 : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
+                 : "r"(at));
+    return r;
+}
+
+TQI_INLINE uint2 load_shared8(uint32_t at) {
+    uint2 r;
+    asm volatile("ld.shared.v2.u32 {%0,%1},[%2];" : "=r"(r.x), "=r"(r.y) : "r"(at));
+    return r;
+}
+
+/* ---- copies into slots ---------------------------------------------------------------------- */
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define TQI_BULK_COPY 1
+#else
+#define TQI_BULK_COPY 0
+#endif
+
+#if TQI_BULK_COPY
+TQI_INLINE void barrier_init(uint32_t barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0],1;" ::"r"(barrier) : "memory");
+}
+
+TQI_INLINE void barrier_wait(uint32_t barrier, uint32_t parity) {
+    asm volatile("{\n.reg .pred p;\nAGAIN_%=:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p,[%0],%1;\n"
+                 "@p bra DONE_%=;\nbra AGAIN_%=;\nDONE_%=:\n}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+TQI_INLINE uint64_t evict_first() {
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0,1.0;" : "=l"(policy));
+    return policy;
+}
+
+/* One thread; the barrier completes when the bytes are there. */
+TQI_INLINE void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
+                          uint64_t policy) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0],[%1],%2,[%3],%4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+                 : "memory");
+}
+#endif
+
+TQI_INLINE void copy16(uint32_t to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to), "l"(from) : "memory");
+}
+
+/* ---- chained launches ----------------------------------------------------------------------- */
+
+/* The kernel behind this one may be set up already. */
+TQI_INLINE void allow_next_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* From here on everything that the kernel in front wrote can be seen. */
+TQI_INLINE void wait_for_last_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+} /* namespace tqi */
+
+#endif

@@ -1,0 +1,148 @@
+/*
+ * Operands of the fast read path: words of a page to A, queries and probabilities to B. See
+ * words.cuh for where things lie, tile.cuh for what columns mean.
+ */
+#ifndef TQI_CUDA_ATTEND_OPERANDS_CUH
+#define TQI_CUDA_ATTEND_OPERANDS_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "attend/words.cuh"
+
+namespace tqi {
+
+TQI_INLINE float2 halves_of(uint32_t x) {
+    __half2 h;
+    memcpy(&h, &x, sizeof h);
+    return __half22float2(h);
+}
+
+/* p as a high (low half of the word) and a low 16-bit float. */
+template <bool BF16> TQI_INLINE uint32_t split_float(float p) {
+    uint32_t word;
+    if constexpr (BF16) {
+        float high = __bfloat162float(__float2bfloat16_rn(p));
+        asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(word) : "f"(p - high), "f"(p));
+    } else {
+        float high = __half2float(__float2half_rn(p));
+        asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(word) : "f"(p - high), "f"(p));
+    }
+    return word;
+}
+
+template <bool BF16> TQI_INLINE void mma_16(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+    if constexpr (BF16)
+        mma_bf16(c, a, b);
+    else
+        mma_f16(c, a, b);
+}
+
+/* ---- keys -------------------------------------------------------------------------------- */
+
+/* Dims 8 j + 0..7 of the lane, tokens z = 2 zp and 2 zp + 1. */
+template <int KF>
+TQI_INLINE void k_operand(const ByteTable &table, const uint4 *w, int j, int zp, uint32_t a[4]) {
+    if constexpr (KF == TQ_FORMAT_INT8) {
+        a[0] = word_of(w[2 * j], 2 * zp);
+        a[1] = word_of(w[2 * j], 2 * zp + 1);
+        a[2] = word_of(w[2 * j + 1], 2 * zp);
+        a[3] = word_of(w[2 * j + 1], 2 * zp + 1);
+    } else {
+        look_up<KF>(table, word_of(w[j], 2 * zp), a[0], a[2]);
+        look_up<KF>(table, word_of(w[j], 2 * zp + 1), a[1], a[3]);
+    }
+}
+
+/* Operands of dims 8 j + 4 h + 0..3 of the lane. */
+template <int KF, int J>
+TQI_INLINE void k_operand_float(const Slot &s, int r, int j, int h, uint32_t a[2][4]) {
+    int chunk = r * J + j;
+    if constexpr (KF == TQ_FORMAT_FP8) {
+        uint4 w = s.slab(0, chunk * 2 + h);
+#pragma unroll
+        for (int zp = 0; zp < 2; zp++) {
+            e4m3_to_halves(word_of(w, 2 * zp), a[zp][0], a[zp][2]);
+            e4m3_to_halves(word_of(w, 2 * zp + 1), a[zp][1], a[zp][3]);
+        }
+    } else {
+        uint4 w0 = s.slab(0, chunk * 4 + 2 * h), w1 = s.slab(0, chunk * 4 + 2 * h + 1);
+#pragma unroll
+        for (int zp = 0; zp < 2; zp++) {
+            a[zp][0] = word_of(w0, 2 * zp);
+            a[zp][1] = word_of(w0, 2 * zp + 1);
+            a[zp][2] = word_of(w1, 2 * zp);
+            a[zp][3] = word_of(w1, 2 * zp + 1);
+        }
+    }
+}
+
+/* ---- probabilities and values -------------------------------------------------------------- */
+
+/* Word z of a lane holds tokens z and 4 + z of its eight after the transposition. */
+template <int VF> TQI_INLINE void pair_tokens(const uint32_t x[4], uint32_t out[4]) {
+    uint32_t z[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        z[i] = transpose16(x[i]);
+    if constexpr (VF == TQ_FORMAT_FP8) { /* pairs 0 4 | 1 5 | 2 6 | 3 7 */
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            out[i] = z[i];
+    } else { /* pairs 0 1 | 2 3 | 4 5 | 6 7 */
+        out[0] = prmt(z[0], z[1], 0x5410);
+        out[1] = prmt(z[2], z[3], 0x5410);
+        out[2] = prmt(z[0], z[1], 0x7632);
+        out[3] = prmt(z[2], z[3], 0x7632);
+    }
+}
+
+/* Keeps the bytes of tokens below `valid`: 0 x NaN is NaN, and unused slots hold anything.
+ * Word h of lane t: four e4m3 or two 16-bit tokens. */
+template <int VF> TQI_INLINE uint32_t token_mask(int valid, int r, int h, uint32_t lane) {
+    int first = 32 * r + 8 * int(lane % 4);
+    uint32_t mask = 0;
+    if constexpr (VF == TQ_FORMAT_FP8) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            mask |= first + 2 * h + i / 2 + i % 2 * 4 < valid ? 0xffu << 8 * i : 0;
+    } else {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            mask |= first + 2 * h + i < valid ? 0xffffu << 16 * i : 0;
+    }
+    return mask;
+}
+
+/* Operand of tokens pairs 2 h and 2 h + 1 (of four) of the lane's eight. */
+template <int VF, int J, int BASE, bool TAIL>
+TQI_INLINE void v_operand_float(const Slot &s, int r, int h, int x, int valid, uint32_t a[2][4]) {
+    uint32_t lane = s.lane16 / 16;
+    if constexpr (VF == TQ_FORMAT_FP8) {
+        uint4 w = s.slab(BASE, (r * 2 + h) * J + x);
+        if (TAIL)
+            w = masked(w, token_mask<VF>(valid, r, h, lane));
+#pragma unroll
+        for (int yy = 0; yy < 2; yy++) {
+            e4m3_to_halves(word_of(w, 2 * yy), a[yy][0], a[yy][2]);
+            e4m3_to_halves(word_of(w, 2 * yy + 1), a[yy][1], a[yy][3]);
+        }
+    } else {
+        uint4 w[2];
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            w[e] = s.slab(BASE, (r * 4 + 2 * h + e) * J + x);
+            if (TAIL)
+                w[e] = masked(w[e], token_mask<VF>(valid, r, 2 * h + e, lane));
+        }
+#pragma unroll
+        for (int yy = 0; yy < 2; yy++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[yy][i] = word_of(w[i / 2], 2 * yy + i % 2);
+    }
+}
+
+} /* namespace tqi */
+
+#endif

@@ -1,0 +1,358 @@
+/*
+ * One warp, one page of 64 tokens, up to 4 NT query rows: scores, online softmax, values.
+ *
+ * Keys and values are the A operand of the MMAs, the queries and then the probabilities B:
+ * of its 8 columns, two belong to a query row, the high and the low part of its 16-bit fixed
+ * point or split float. A thread (g, t) = (lane / 4, lane % 4) so ends up with both parts of
+ * row 4 nt + t: scores of tokens 32 r + 4 g + z, outputs of dims (D/8) g + i.
+ */
+#ifndef TQI_CUDA_ATTEND_TILE_CUH
+#define TQI_CUDA_ATTEND_TILE_CUH
+
+#include "attend/operands.cuh"
+
+namespace tqi {
+
+/* Start of the running maximum, in powers of two: below every score, far above -infinity. */
+#define TQI_NO_MAXIMUM -1e30f
+
+template <int KF, int VF, int NT_, int D_> struct Tile {
+    static constexpr int NT = NT_, D = D_, J = D / 32, MB = D / 16, HEADS = NT * 4;
+    static constexpr bool K_INT = is_integer(KF), V_INT = is_integer(VF);
+    static constexpr int Q_WORDS = J * (K_INT ? 2 : 4);
+    static constexpr bool K_BF16 = KF == TQ_FORMAT_BF16, V_BF16 = VF == TQ_FORMAT_BF16;
+    using Layout = Blob<KF, VF, D>;
+
+    uint32_t q[NT][Q_WORDS];
+    float q_scale[NT];
+    int q_half[NT];
+    ByteTable k_table, v_table;
+    float acc[NT][MB][2], max[NT], sum[NT], half_sum[NT];
+
+    TQI_INLINE void clear() {
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++) {
+            max[nt] = TQI_NO_MAXIMUM;
+            sum[nt] = half_sum[nt] = 0;
+#pragma unroll
+            for (int i = 0; i < MB; i++)
+                acc[nt][i][0] = acc[nt][i][1] = 0;
+        }
+    }
+
+    /* ---- scores, before the factor q_scale ------------------------------------------------- */
+
+    TQI_INLINE void score_int(const Slot &s, int r, float score[NT][4]) const {
+        uint4 w[KF == TQ_FORMAT_INT8 ? 2 * J : J];
+        if constexpr (KF == TQ_FORMAT_INT8) {
+#pragma unroll
+            for (int i = 0; i < 2 * J; i++)
+                w[i] = s.slab(0, r * 2 * J + i);
+        } else {
+            load_words<KF, J>(s, 0, r * J, w);
+        }
+        uint2 gains = load_shared8(s.address + Layout::k_gains + r * 64 + (s.lane16 >> 6) * 8);
+        float2 gain[2] = {halves_of(gains.x), halves_of(gains.y)};
+#pragma unroll
+        for (int zp = 0; zp < 2; zp++) {
+            int c[NT][4];
+#pragma unroll
+            for (int nt = 0; nt < NT; nt++) {
+                c[nt][0] = c[nt][2] = 0;
+                c[nt][1] = c[nt][3] = has_half(KF) ? q_half[nt] : 0;
+            }
+#pragma unroll
+            for (int j = 0; j < J; j++) {
+                uint32_t a[4];
+                k_operand<KF>(k_table, w, j, zp, a);
+#pragma unroll
+                for (int nt = 0; nt < NT; nt++)
+                    mma_s8s8(c[nt], a, &q[nt][2 * j]);
+            }
+#pragma unroll
+            for (int nt = 0; nt < NT; nt++) {
+                score[nt][2 * zp] = float(c[nt][0] * 256 + c[nt][1]) * gain[zp].x;
+                score[nt][2 * zp + 1] = float(c[nt][2] * 256 + c[nt][3]) * gain[zp].y;
+            }
+        }
+    }
+
+    TQI_INLINE void score_float(const Slot &s, int r, float score[NT][4]) const {
+        float c[2][NT][4] = {};
+#pragma unroll
+        for (int j = 0; j < J; j++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                uint32_t a[2][4];
+                k_operand_float<KF, J>(s, r, j, h, a);
+#pragma unroll
+                for (int zp = 0; zp < 2; zp++)
+#pragma unroll
+                    for (int nt = 0; nt < NT; nt++)
+                        mma_16<K_BF16>(c[zp][nt], a[zp], &q[nt][4 * j + 2 * h]);
+            }
+#pragma unroll
+        for (int zp = 0; zp < 2; zp++)
+#pragma unroll
+            for (int nt = 0; nt < NT; nt++) {
+                score[nt][2 * zp] = c[zp][nt][0] + c[zp][nt][1];
+                score[nt][2 * zp + 1] = c[zp][nt][2] + c[zp][nt][3];
+            }
+    }
+
+    /* ---- softmax ----------------------------------------------------------------------------- */
+
+    /* What the tile's probabilities need: B operands, factors of old and new. */
+    struct Weights {
+        uint32_t p[NT][GROUPS][V_INT ? 2 : 4];
+        float alpha[NT], beta[NT];
+    };
+
+    /* Gains of the values, as factors of p that make 16-bit integers. Returns their unit. */
+    template <bool TAIL>
+    TQI_INLINE float load_v_gains(const Slot &s, int valid, float vn[8]) const {
+        float largest = 2e-34f; /* keeps the reciprocal finite */
+        uint32_t g = s.lane16 >> 6;
+#pragma unroll
+        for (int r = 0; r < GROUPS; r++) {
+            uint2 w = load_shared8(s.address + Layout::v_gains + r * 64 + g * 8);
+            vn[4 * r] = __uint_as_float(w.x << 16);
+            vn[4 * r + 1] = __uint_as_float(w.x & 0xffff0000u);
+            vn[4 * r + 2] = __uint_as_float(w.y << 16);
+            vn[4 * r + 3] = __uint_as_float(w.y & 0xffff0000u);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            if (TAIL && int(32 * (i / 4) + 4 * g + i % 4) >= valid)
+                vn[i] = 0; /* slots without a token hold anything */
+            largest = fmaxf(largest, vn[i]);
+        }
+        largest = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(largest)));
+        float factor = 65280.0f * reciprocal(largest);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            vn[i] *= factor;
+        return largest * (1.0f / 65280.0f);
+    }
+
+    TQI_INLINE static float row_max(const float *s) {
+        float m = s[0];
+#pragma unroll
+        for (int i = 1; i < 8; i++)
+            m = fmaxf(m, s[i]);
+        m = fmaxf(m, __shfl_xor_sync(~0u, m, 4));
+        m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
+        return fmaxf(m, __shfl_xor_sync(~0u, m, 16));
+    }
+
+    /* Probabilities of a row against the tile's own maximum, to B operands. Their bits' sum is
+     * what the half of 4-bit values is multiplied with. */
+    TQI_INLINE void to_operand(const float p[8], const float vn[8], uint32_t (*out)[V_INT ? 2 : 4],
+                               float &integer_sum) const {
+#pragma unroll
+        for (int r = 0; r < GROUPS; r++) {
+            uint32_t x[4];
+#pragma unroll
+            for (int z = 0; z < 4; z++)
+                x[z] = V_INT ? __float_as_uint(fmaf(p[4 * r + z], vn[4 * r + z], 8388608.0f))
+                             : split_float<V_BF16>(p[4 * r + z]);
+            if constexpr (V_INT) {
+                if constexpr (has_half(VF))
+                    integer_sum += float(int(x[0] + x[1] + x[2] + x[3] - 4u * 0x4b000000u));
+                out[r][0] = transpose16(prmt(x[0], x[1], 0x4051));
+                out[r][1] = transpose16(prmt(x[2], x[3], 0x4051));
+            } else {
+                pair_tokens<VF>(x, out[r]);
+            }
+        }
+    }
+
+    /* left[nt]: tokens of the page that the row sees. */
+    template <bool TAIL>
+    TQI_INLINE void softmax(float score[NT][8], const float vn[8], float v_unit, const int left[NT],
+                            uint32_t lane, Weights &w) {
+        uint32_t g = lane / 4;
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++) {
+            if (TAIL) {
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    if (int(32 * (i / 4) + 4 * g + i % 4) >= left[nt])
+                        score[nt][i] = -3e38f;
+            }
+            float m = row_max(score[nt]) * q_scale[nt], total = 0, p[8], integers = 0;
+            if (TAIL && left[nt] <= 0)
+                m = TQI_NO_MAXIMUM;
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                p[i] = exp2_fast(fmaf(score[nt][i], q_scale[nt], -m));
+                if (TAIL && int(32 * (i / 4) + 4 * g + i % 4) >= left[nt])
+                    p[i] = 0;
+                total += p[i];
+            }
+            to_operand(p, vn, w.p[nt], integers);
+            float joint = fmaxf(max[nt], m), beta = exp2_fast(m - joint);
+            w.alpha[nt] = exp2_fast(max[nt] - joint);
+            w.beta[nt] = beta * v_unit;
+            max[nt] = joint;
+            sum[nt] = sum[nt] * w.alpha[nt] + total * beta;
+            if constexpr (has_half(VF))
+                half_sum[nt] = half_sum[nt] * w.alpha[nt] + integers * w.beta[nt];
+        }
+    }
+
+    /* ---- values ------------------------------------------------------------------------------ */
+
+    TQI_INLINE void fold(const Weights &w, int mb, const int c[NT][4]) {
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                acc[nt][mb][e] = acc[nt][mb][e] * w.alpha[nt] +
+                                 float(c[nt][2 * e] * 256 + c[nt][2 * e + 1]) * w.beta[nt];
+    }
+
+    TQI_INLINE void fold(const Weights &w, int mb, const float c[NT][4]) {
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                acc[nt][mb][e] =
+                    acc[nt][mb][e] * w.alpha[nt] + (c[nt][2 * e] + c[nt][2 * e + 1]) * w.beta[nt];
+    }
+
+    TQI_INLINE void values_lm(const Slot &s, const Weights &w) {
+        constexpr int X = VF == TQ_FORMAT_LM4 ? 1 : VF == TQ_FORMAT_LM3 && J % 4 == 0 ? 4 : 2;
+#pragma unroll
+        for (int x0 = 0; x0 < J; x0 += X) {
+            uint4 words[GROUPS][X];
+#pragma unroll
+            for (int r = 0; r < GROUPS; r++)
+                load_words<VF, X>(s, Layout::k_bytes, r * J + x0, words[r]);
+#pragma unroll
+            for (int i = 0; i < 2 * X; i++) {
+                int c[NT][4] = {};
+#pragma unroll
+                for (int r = 0; r < GROUPS; r++) {
+                    uint32_t a[4];
+                    look_up<VF>(v_table, word_of(words[r][i / 2], i % 2 * 2), a[0], a[2]);
+                    look_up<VF>(v_table, word_of(words[r][i / 2], i % 2 * 2 + 1), a[1], a[3]);
+#pragma unroll
+                    for (int nt = 0; nt < NT; nt++)
+                        mma_s8u8(c[nt], a, w.p[nt][r]);
+                }
+                fold(w, 2 * x0 + i, c);
+            }
+        }
+    }
+
+    TQI_INLINE void values_int8(const Slot &s, const Weights &w) {
+#pragma unroll
+        for (int x = 0; x < J; x++) {
+            uint4 words[GROUPS][2];
+#pragma unroll
+            for (int i = 0; i < 2 * GROUPS; i++)
+                words[i / 2][i % 2] = s.slab(Layout::k_bytes, i * J + x);
+#pragma unroll
+            for (int yy = 0; yy < 2; yy++) {
+                int c[NT][4] = {};
+#pragma unroll
+                for (int r = 0; r < GROUPS; r++) {
+                    const uint32_t a[4] = {
+                        word_of(words[r][0], 2 * yy), word_of(words[r][0], 2 * yy + 1),
+                        word_of(words[r][1], 2 * yy), word_of(words[r][1], 2 * yy + 1)};
+#pragma unroll
+                    for (int nt = 0; nt < NT; nt++)
+                        mma_s8u8(c[nt], a, w.p[nt][r]);
+                }
+                fold(w, 2 * x + yy, c);
+            }
+        }
+    }
+
+    template <bool TAIL> TQI_INLINE void values_float(const Slot &s, const Weights &w, int valid) {
+#pragma unroll
+        for (int x = 0; x < J; x++) {
+            float c[2][NT][4] = {};
+#pragma unroll
+            for (int r = 0; r < GROUPS; r++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    uint32_t a[2][4];
+                    v_operand_float<VF, J, Layout::k_bytes, TAIL>(s, r, h, x, valid, a);
+#pragma unroll
+                    for (int yy = 0; yy < 2; yy++)
+#pragma unroll
+                        for (int nt = 0; nt < NT; nt++)
+                            mma_16<V_BF16>(c[yy][nt], a[yy], &w.p[nt][r][2 * h]);
+                }
+            fold(w, 2 * x, c[0]);
+            fold(w, 2 * x + 1, c[1]);
+        }
+    }
+
+    /* ---- a page ------------------------------------------------------------------------------ */
+
+    /* valid: tokens of the page that exist and that some row sees. */
+    template <bool TAIL>
+    TQI_INLINE void page(const Slot &s, uint32_t lane, int valid, const int left[NT]) {
+        float score[NT][8], vn[8], v_unit = 1;
+        Weights w;
+#pragma unroll
+        for (int r = 0; r < GROUPS; r++) {
+            float part[NT][4];
+            if constexpr (K_INT)
+                score_int(s, r, part);
+            else
+                score_float(s, r, part);
+#pragma unroll
+            for (int nt = 0; nt < NT; nt++)
+#pragma unroll
+                for (int z = 0; z < 4; z++)
+                    score[nt][4 * r + z] = part[nt][z];
+        }
+        if constexpr (V_INT)
+            v_unit = load_v_gains<TAIL>(s, valid, vn);
+        softmax<TAIL>(score, vn, v_unit, left, lane, w);
+        if constexpr (!V_INT)
+            values_float<TAIL>(s, w, valid);
+        else if constexpr (VF == TQ_FORMAT_INT8)
+            values_int8(s, w);
+        else
+            values_lm(s, w);
+    }
+
+    /* ---- the end of an item ------------------------------------------------------------------ */
+
+    /* Sums over the threads of a row. */
+    TQI_INLINE void join_threads() {
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++)
+#pragma unroll
+            for (int o = 4; o < 32; o *= 2) {
+                sum[nt] += __shfl_xor_sync(~0u, sum[nt], o);
+                if constexpr (has_half(VF))
+                    half_sum[nt] += __shfl_xor_sync(~0u, half_sum[nt], o);
+            }
+    }
+
+    /* Accumulators with the half of 4-bit values and a factor, to [head][D]. */
+    TQI_INLINE void store(uint32_t lane, const float factor[NT], float *to) const {
+        uint32_t g = lane / 4, t = lane % 4;
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++) {
+            float half = has_half(VF) ? 0.5f * half_sum[nt] : 0;
+            float4 *row = (float4 *)(to + (nt * 4 + t) * D + g * (D / 8));
+#pragma unroll
+            for (int i = 0; i < MB; i += 2)
+                row[i / 2] = make_float4((acc[nt][i][0] + half) * factor[nt],
+                                         (acc[nt][i][1] + half) * factor[nt],
+                                         (acc[nt][i + 1][0] + half) * factor[nt],
+                                         (acc[nt][i + 1][1] + half) * factor[nt]);
+        }
+    }
+};
+
+} /* namespace tqi */
+
+#endif

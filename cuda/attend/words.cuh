@@ -1,0 +1,163 @@
+/*
+ * From the slabs of a page in shared memory to operands of the tensor cores, for pages of 64
+ * tokens (two groups of 32). Lane 4 g + t of a warp takes 16 bytes of every slab:
+ *
+ *     keys    word z = 8 dims of token 32 r + 4 g + z, dims (D/4) t + 8 j + 0..7
+ *     values  word y = 8 tokens of dim (D/8) g + 4 x + y, tokens 32 r + 8 t + 0 1 4 5 2 3 6 7
+ *
+ * (r group, j or x column). Keys and values are the A operand: rows g and g + 8 of an MMA are
+ * words z = 0 and 1, or 2 and 3; likewise y.
+ */
+#ifndef TQI_CUDA_ATTEND_WORDS_CUH
+#define TQI_CUDA_ATTEND_WORDS_CUH
+
+#include "attend/instructions.cuh"
+#include "tq/tq.h"
+
+namespace tqi {
+
+enum { FAST_TOKENS = 64, GROUPS = 2, SLAB_BYTES = 512 };
+
+__host__ __device__ constexpr int bits_of(int f) {
+    return f == TQ_FORMAT_LM4   ? 4
+           : f == TQ_FORMAT_LM3 ? 3
+           : f == TQ_FORMAT_LM2 ? 2
+           : f <= TQ_FORMAT_F16 ? 16
+                                : 8;
+}
+
+__host__ __device__ constexpr bool is_integer(int f) {
+    return f >= TQ_FORMAT_INT8;
+}
+
+__host__ __device__ constexpr bool has_gains(int f) {
+    return is_integer(f);
+}
+
+/* 4-bit codes stand for n + 1/2; the half is added through sums. */
+__host__ __device__ constexpr bool has_half(int f) {
+    return f == TQ_FORMAT_LM4;
+}
+
+/* Offsets in a blob; spec/layout.h in the small. */
+template <int KF, int VF, int D> struct Blob {
+    static constexpr int k_bytes = FAST_TOKENS * D * bits_of(KF) / 8;
+    static constexpr int v_bytes = FAST_TOKENS * D * bits_of(VF) / 8;
+    static constexpr int k_gains = k_bytes + v_bytes;
+    static constexpr int v_gains = k_gains + (has_gains(KF) ? FAST_TOKENS * 2 : 0);
+    static constexpr int end = v_gains + (has_gains(VF) ? FAST_TOKENS * 2 : 0);
+    static constexpr int bytes = (end + 127) / 128 * 128;
+};
+
+TQI_INLINE uint32_t word_of(const uint4 &v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+template <class F> TQI_INLINE uint4 each_word(F f) {
+    return make_uint4(f(0), f(1), f(2), f(3));
+}
+
+/* A page in shared memory, as one lane sees it. */
+struct Slot {
+    uint32_t address; /* of the blob */
+    uint32_t lane16;  /* 16 * lane */
+
+    TQI_INLINE uint4 slab(int base, int index) const {
+        return load_shared16(address + base + index * SLAB_BYTES + lane16);
+    }
+};
+
+/* ---- selector words of small codes ----------------------------------------------------------- */
+
+/* The fourth word of a 3-bit set, from the spare bits of the other three. */
+TQI_INLINE uint4 fourth_word(const uint4 &a, const uint4 &b, const uint4 &c) {
+    return each_word([&](int i) {
+        return (word_of(a, i) >> 3 & 0x11111111u) | (word_of(b, i) >> 2 & 0x22222222u) |
+               (word_of(c, i) >> 1 & 0x44444444u);
+    });
+}
+
+TQI_INLINE uint4 masked(const uint4 &v, uint32_t mask) {
+    return make_uint4(v.x & mask, v.y & mask, v.z & mask, v.w & mask);
+}
+
+/* Words [first, first + N) of a section of lm codes; `first` counts over the page. */
+template <int F, int N> TQI_INLINE void load_words(const Slot &s, int base, int first, uint4 *w) {
+    if constexpr (F == TQ_FORMAT_LM4) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            w[i] = s.slab(base, first + i);
+    } else if constexpr (F == TQ_FORMAT_LM2) {
+        static_assert(N % 2 == 0, "2-bit words come in pairs");
+#pragma unroll
+        for (int i = 0; i < N; i += 2) {
+            uint4 pair = s.slab(base, (first + i) / 2);
+            w[i] = masked(pair, 0x33333333u);
+            w[i + 1] = each_word([&](int n) { return word_of(pair, n) >> 2 & 0x33333333u; });
+        }
+    } else if constexpr (N % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            uint4 a[3];
+#pragma unroll
+            for (int p = 0; p < 3; p++) {
+                a[p] = s.slab(base, (first + i) / 4 * 3 + p);
+                w[i + p] = masked(a[p], 0x77777777u);
+            }
+            w[i + 3] = fourth_word(a[0], a[1], a[2]);
+        }
+    } else { /* sets that cross groups of tokens */
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int set = (first + i) / 4 * 3, member = (first + i) % 4;
+            if (member < 3)
+                w[i] = masked(s.slab(base, set + member), 0x77777777u);
+            else
+                w[i] = fourth_word(s.slab(base, set), s.slab(base, set + 1), s.slab(base, set + 2));
+        }
+    }
+}
+
+/* ---- codes to bytes ---------------------------------------------------------------------------
+ */
+
+/* The values of a book as bytes, by code (lm3, lm2) or level (lm4). */
+struct ByteTable {
+    uint32_t low, high;
+};
+
+/* 8 codes of a word to two operands of 4 signed bytes. */
+template <int F>
+TQI_INLINE void look_up(const ByteTable &t, uint32_t w, uint32_t &first, uint32_t &second) {
+    if constexpr (F == TQ_FORMAT_LM4) {
+        uint32_t level = w & 0x77777777u, shifted = w << 4;
+        /* selectors of 8 and more repeat the sign bit of a byte: 0 or 0xff */
+        first = prmt(t.low, t.high, level) ^ prmt(w, w, 0xba98);
+        second = prmt(t.low, t.high, level >> 16) ^ prmt(shifted, shifted, 0xba98);
+    } else {
+        first = prmt(t.low, t.high, w);
+        second = prmt(t.low, t.high, w >> 16);
+    }
+}
+
+/* Four e4m3 bytes to two pairs of halves, exactly. */
+TQI_INLINE void e4m3_to_halves(uint32_t w, uint32_t &first, uint32_t &second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    asm("{.reg .b16 a,b;\nmov.b32 {a,b},%2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0,a;\ncvt.rn.f16x2.e4m3x2 %1,b;\n}"
+        : "=r"(first), "=r"(second)
+        : "r"(w));
+#else
+    /* e4m3 s eeee mmm to f16 s 0eeee mmm0000000: the exponent is 8 too small, which a multiply
+     * by 256 repairs, subnormals included. NaN codes are never written. */
+    uint32_t low = prmt(w, 0, 0x1404), high = prmt(w, 0, 0x3424);
+    uint32_t a = (low & 0x80008000u) | (low & 0x7f007f00u) >> 1;
+    uint32_t b = (high & 0x80008000u) | (high & 0x7f007f00u) >> 1;
+    asm("mul.rn.f16x2 %0,%1,%2;" : "=r"(first) : "r"(a), "r"(0x5c005c00u));
+    asm("mul.rn.f16x2 %0,%1,%2;" : "=r"(second) : "r"(b), "r"(0x5c005c00u));
+#endif
+}
+
+} /* namespace tqi */
+
+#endif
