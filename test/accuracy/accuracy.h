@@ -77,11 +77,12 @@ static inline const char *acc_format_name(tq_format format) {
 
 /* ---- codec ---- */
 
-/* The CPU context that every test shares. */
+/* The CPU context that every test shares: reference kernels, whose codes are everyone's. */
 static inline tq_context *acc_context(void) {
     static tq_context *ctx;
+    tq_context_config config = {.struct_size = sizeof config, .cpu_features_disabled = UINT64_MAX};
     if (!ctx)
-        OK(tq_context_create(NULL, &ctx));
+        OK(tq_context_create(&config, &ctx));
     return ctx;
 }
 

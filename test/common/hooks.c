@@ -175,3 +175,16 @@ tq_executor test_executor(struct test_threads *t) {
         .struct_size = sizeof hooks, .n_workers = t->n_workers, .user = t, .parallel_for = run_all};
     return hooks;
 }
+
+uint64_t test_features_disabled(void) {
+    const char *level = getenv("TQ_TEST_LEVEL");
+    if (level && strcmp(level, "best") == 0)
+        return 0;
+    if (level && strcmp(level, "avx2") == 0)
+        return TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
+    return UINT64_MAX;
+}
+
+double test_attend_tolerance(void) {
+    return test_features_disabled() == UINT64_MAX ? 1e-6 : 2e-4;
+}

@@ -47,8 +47,10 @@ tq_format_info format_of(tq_format id) {
 
 void rig_open_with(struct rig *r, const tq_cache_config *c, const tq_executor *executor) {
     tq_allocator hooks = test_allocator(&r->heap);
-    tq_context_config config = {
-        .struct_size = sizeof config, .allocator = &hooks, .executor = executor};
+    tq_context_config config = {.struct_size = sizeof config,
+                                .cpu_features_disabled = test_features_disabled(),
+                                .allocator = &hooks,
+                                .executor = executor};
     OK(tq_context_create(&config, &r->ctx));
     OK(tq_cache_create(r->ctx, c, &r->cache));
     r->c.struct_size = sizeof r->c;

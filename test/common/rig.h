@@ -72,8 +72,8 @@ struct verdict {
     double lse; /* largest difference, relative above 1 */
 };
 struct verdict judge(const struct rig *r, tq_seq seq, uint32_t layer, const struct asked *a);
-/* Both within the tolerance of reference kernels. */
-#define ATTEND_TOLERANCE 1e-6
+/* Both within the tolerance of the kernels that run. */
+#define ATTEND_TOLERANCE test_attend_tolerance()
 #define JUSTIFIED(judgement, ...)                                   \
     do {                                                            \
         struct verdict judged = (judgement);                        \
