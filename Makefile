@@ -54,6 +54,8 @@ include tools/make/demo.mk
 include tools/make/lint.mk
 include tools/make/install.mk
 include tools/make/abi.mk
+include tools/make/docs.mk
+include tools/make/extra.mk
 
 .DEFAULT_GOAL := all
 .PHONY: all help clean

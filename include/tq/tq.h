@@ -442,7 +442,8 @@ TQ_API TQ_WARN_UNUSED tq_status tq_cache_create(tq_context *ctx, const tq_cache_
 TQ_API void tq_cache_destroy(tq_cache *cache);
 /** @brief Drops all sequences and statistics and keeps memory, means and scales.
  *  @param cache a cache. Sequence ids handed out before become ::TQ_ERR_NOT_FOUND;
- *  means and scales may be set again. */
+ *  means and scales may be set again.
+ *  @retval TQ_ERR_INVALID_ARGUMENT cache is NULL */
 TQ_API tq_status tq_cache_reset(tq_cache *cache);
 
 /** @brief Sets the channel means that are subtracted before coding (centring).
@@ -476,7 +477,8 @@ TQ_API tq_status tq_cache_set_fp8_scales(tq_cache *cache, uint32_t layer, const 
 /** @brief The configuration with all defaults resolved.
  *  @param cache a cache
  *  @param[in,out] out struct_size set by the caller, the rest filled; layer_formats
- *  points at memory of the cache, valid until it is destroyed */
+ *  points at memory of the cache, valid until it is destroyed
+ *  @retval TQ_ERR_INVALID_ARGUMENT a NULL or a bad struct_size */
 TQ_API tq_status tq_cache_get_config(const tq_cache *cache, tq_cache_config *out);
 
 /** Counters of a cache. Output struct. */
@@ -493,7 +495,8 @@ typedef struct tq_cache_stats {
     uint64_t inf_values;   /**< Infinite elements that append replaced since create or reset. */
 } tq_cache_stats;
 /** @brief Reads the counters.
- *  @param cache a cache @param[in,out] out struct_size set by the caller, the rest filled */
+ *  @param cache a cache @param[in,out] out struct_size set by the caller, the rest filled
+ *  @retval TQ_ERR_INVALID_ARGUMENT a NULL or a bad struct_size */
 TQ_API tq_status tq_cache_get_stats(const tq_cache *cache, tq_cache_stats *out);
 
 /** A stage whose kernel can be asked for. */

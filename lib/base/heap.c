@@ -28,7 +28,11 @@ tq_status tqi_heap_init(struct tqi_heap *heap, const tq_allocator *config) {
     heap->hooks.free = tqi_host_free;
     if (!config)
         return TQ_OK;
-    TQI_REQUIRE(config->alloc && config->free, "allocator: alloc and free must both be given");
+    TQI_REQUIRE(config->reserved == 0, "allocator: reserved must be 0");
+    TQI_REQUIRE(!config->alloc == !config->free,
+                "allocator: alloc and free must both be given, or neither");
+    if (!config->alloc)
+        return TQ_OK;
     heap->hooks = *config;
     return TQ_OK;
 }

@@ -9,8 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-size_t orc_visible_keys(const orc_shape *s, size_t query)
-{
+size_t orc_visible_keys(const orc_shape *s, size_t query) {
     if (!s->causal) {
         return s->n_keys;
     }
@@ -19,16 +18,14 @@ size_t orc_visible_keys(const orc_shape *s, size_t query)
 }
 
 /* The kv head of a query head. */
-static size_t kv_head(const orc_shape *s, size_t q_head)
-{
+static size_t kv_head(const orc_shape *s, size_t q_head) {
     assert(s->n_kv_heads > 0 && s->n_q_heads % s->n_kv_heads == 0);
     return q_head / (s->n_q_heads / s->n_kv_heads);
 }
 
 /* Scores of one query of one head. */
 static void score_row(const orc_shape *s, const double *q, const double *k, size_t query,
-                      size_t head, double *scores)
-{
+                      size_t head, double *scores) {
     const double *q_row = q + (query * s->n_q_heads + head) * s->dim_k;
     size_t visible = orc_visible_keys(s, query);
     for (size_t t = 0; t < s->n_keys; t++) {
@@ -37,8 +34,7 @@ static void score_row(const orc_shape *s, const double *q, const double *k, size
     }
 }
 
-void orc_scores(const orc_shape *s, const double *q, const double *k, double *scores)
-{
+void orc_scores(const orc_shape *s, const double *q, const double *k, double *scores) {
     for (size_t i = 0; i < s->n_queries; i++) {
         for (size_t h = 0; h < s->n_q_heads; h++) {
             score_row(s, q, k, i, h, scores + (i * s->n_q_heads + h) * s->n_keys);
@@ -46,8 +42,7 @@ void orc_scores(const orc_shape *s, const double *q, const double *k, double *sc
     }
 }
 
-double orc_softmax(size_t n, const double *scores, double *weights)
-{
+double orc_softmax(size_t n, const double *scores, double *weights) {
     double largest = -(double)INFINITY, sum = 0.0;
     for (size_t t = 0; t < n; t++) {
         largest = fmax(largest, scores[t]);
@@ -67,8 +62,7 @@ double orc_softmax(size_t n, const double *scores, double *weights)
 }
 
 void orc_attend(const orc_shape *s, const double *q, const double *k, const double *v, double *out,
-                double *lse, double *weights)
-{
+                double *lse, double *weights) {
     double *row = orc_alloc(s->n_keys, sizeof *row);
     for (size_t i = 0; i < s->n_queries * s->n_q_heads; i++) {
         size_t head = i % s->n_q_heads;

@@ -22,28 +22,24 @@ typedef struct {
     double mass, first, second; /* integrals of f, u f, u^2 f */
 } moments;
 
-static double gaussian(double u, double unused)
-{
+static double gaussian(double u, double unused) {
     (void)unused;
     return exp(-0.5 * u * u);
 }
 
 /* TurboQuant Lemma 1, of u = sqrt(d) x. */
-static double sphere(double u, double d)
-{
+static double sphere(double u, double d) {
     double x2 = u * u / d;
     return x2 < 1.0 ? pow(1.0 - x2, 0.5 * (d - 3.0)) : 0.0;
 }
 
 /* PolarQuant: sin^n(2 psi) with psi = pi/4 + u, n = 2^(level - 1) - 1. */
-static double angle(double u, double n)
-{
+static double angle(double u, double n) {
     return pow(fmax(cos(2.0 * u), 0.0), n);
 }
 
 /* Simpson's rule. */
-static moments integrate(const density *f, double a, double b, int steps)
-{
+static moments integrate(const density *f, double a, double b, int steps) {
     moments m = {0.0, 0.0, 0.0};
     double h = (b - a) / steps;
     for (int i = 0; i <= steps; i++) {
@@ -58,15 +54,13 @@ static moments integrate(const density *f, double a, double b, int steps)
 }
 
 /* Moments of cell i of the positive half: its borders are midpoints. */
-static moments cell(const density *f, int half, const double *c, int i)
-{
+static moments cell(const density *f, int half, const double *c, int i) {
     double low = i == 0 ? 0.0 : 0.5 * (c[i - 1] + c[i]);
     double high = i == half - 1 ? f->end : 0.5 * (c[i] + c[i + 1]);
     return integrate(f, low, high, i == half - 1 ? 1024 : 64);
 }
 
-static double squared_error(const density *f, int half, const double *c)
-{
+static double squared_error(const density *f, int half, const double *c) {
     double error = 0.0, mass = 0.0;
     for (int i = 0; i < half; i++) {
         moments m = cell(f, half, c, i);
@@ -78,8 +72,7 @@ static double squared_error(const density *f, int half, const double *c)
 
 /* Replaces every entry by the mean of its cell until none moves. `spread` is
  * about three standard deviations. Returns the mean squared error. */
-static double lloyd(const density *f, double spread, int bits, double centre, double *book)
-{
+static double lloyd(const density *f, double spread, int bits, double centre, double *book) {
     double c[MAX_HALF], next[MAX_HALF];
     int half = 1 << (bits - 1);
     assert(bits >= 1 && half <= MAX_HALF);
@@ -105,20 +98,17 @@ static double lloyd(const density *f, double spread, int bits, double centre, do
     return squared_error(f, half, c);
 }
 
-double orc_lloyd_gaussian(int bits, double *book)
-{
+double orc_lloyd_gaussian(int bits, double *book) {
     density f = {gaussian, 0.0, 12.0};
     return lloyd(&f, 3.0, bits, 0.0, book);
 }
 
-double orc_lloyd_sphere(size_t d, int bits, double *book)
-{
+double orc_lloyd_sphere(size_t d, int bits, double *book) {
     density f = {sphere, (double)d, fmin(12.0, sqrt((double)d))};
     return lloyd(&f, 3.0, bits, 0.0, book);
 }
 
-double orc_lloyd_angle(int level, int bits, double *book)
-{
+double orc_lloyd_angle(int level, int bits, double *book) {
     assert(level >= 2);
     density f = {angle, ldexp(1.0, level - 1) - 1.0, ORC_PI / 4.0};
     return lloyd(&f, ORC_PI / 4.0, bits, ORC_PI / 4.0, book);

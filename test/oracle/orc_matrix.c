@@ -8,8 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-void *orc_alloc(size_t n, size_t size)
-{
+void *orc_alloc(size_t n, size_t size) {
     void *p = calloc(n > 0 ? n : 1, size);
     if (p == NULL) {
         abort();
@@ -17,8 +16,7 @@ void *orc_alloc(size_t n, size_t size)
     return p;
 }
 
-double orc_dot(size_t n, const double *a, const double *b)
-{
+double orc_dot(size_t n, const double *a, const double *b) {
     double sum = 0.0;
     for (size_t i = 0; i < n; i++) {
         sum += a[i] * b[i];
@@ -26,20 +24,17 @@ double orc_dot(size_t n, const double *a, const double *b)
     return sum;
 }
 
-double orc_norm(size_t n, const double *a)
-{
+double orc_norm(size_t n, const double *a) {
     return sqrt(orc_dot(n, a, a));
 }
 
-void orc_apply(size_t rows, size_t cols, const double *m, const double *x, double *y)
-{
+void orc_apply(size_t rows, size_t cols, const double *m, const double *x, double *y) {
     for (size_t i = 0; i < rows; i++) {
         y[i] = orc_dot(cols, m + i * cols, x);
     }
 }
 
-void orc_apply_transposed(size_t rows, size_t cols, const double *m, const double *x, double *y)
-{
+void orc_apply_transposed(size_t rows, size_t cols, const double *m, const double *x, double *y) {
     for (size_t j = 0; j < cols; j++) {
         y[j] = 0.0;
     }
@@ -50,8 +45,7 @@ void orc_apply_transposed(size_t rows, size_t cols, const double *m, const doubl
     }
 }
 
-double *orc_product(size_t rows, size_t inner, size_t cols, const double *a, const double *b)
-{
+double *orc_product(size_t rows, size_t inner, size_t cols, const double *a, const double *b) {
     double *c = orc_alloc(rows * cols, sizeof *c);
     for (size_t i = 0; i < rows; i++) {
         /* Row i of A B is row i of A times B. */
@@ -60,8 +54,7 @@ double *orc_product(size_t rows, size_t inner, size_t cols, const double *a, con
     return c;
 }
 
-double orc_orthogonality_error(size_t rows, size_t cols, const double *m)
-{
+double orc_orthogonality_error(size_t rows, size_t cols, const double *m) {
     double worst = 0.0;
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j <= i; j++) {

@@ -11,8 +11,7 @@
 /* Where the angles of level 1, 2, 3, 4 start among the 15 of a block. */
 static const int level_start[ORC_POLAR_LEVELS] = {0, 8, 12, 14};
 
-void orc_polar_book_make(orc_polar_book *book)
-{
+void orc_polar_book_make(orc_polar_book *book) {
     for (int level = 0; level < ORC_POLAR_LEVELS; level++) {
         book->size[level] = level == 0 ? 16 : 4;
         if (level > 0) {
@@ -28,8 +27,7 @@ void orc_polar_book_make(orc_polar_book *book)
     }
 }
 
-double orc_polar_forward(const double *y, double *angles)
-{
+double orc_polar_forward(const double *y, double *angles) {
     double r[ORC_POLAR_BLOCK];
     for (int i = 0; i < ORC_POLAR_BLOCK; i++) {
         r[i] = y[i];
@@ -46,8 +44,7 @@ double orc_polar_forward(const double *y, double *angles)
 }
 
 /* Level 1 goes round the circle: the distance is the shorter way. */
-static int nearest_angle(const orc_polar_book *book, int level, double psi)
-{
+static int nearest_angle(const orc_polar_book *book, int level, double psi) {
     int best = 0;
     double shortest = INFINITY;
     for (int k = 0; k < book->size[level]; k++) {
@@ -61,8 +58,7 @@ static int nearest_angle(const orc_polar_book *book, int level, double psi)
     return best;
 }
 
-void orc_polar_encode(const orc_format *f, const double *y, orc_row *row)
-{
+void orc_polar_encode(const orc_format *f, const double *y, orc_row *row) {
     assert(f->polar != NULL && f->d % ORC_POLAR_BLOCK == 0);
     for (size_t b = 0; b < f->d / ORC_POLAR_BLOCK; b++) {
         double angles[ORC_POLAR_ANGLES];
@@ -79,8 +75,7 @@ void orc_polar_encode(const orc_format *f, const double *y, orc_row *row)
 }
 
 /* One radius splits into two, level by level from the top. */
-static void decode_block(const orc_polar_book *book, const int *code, double radius, double *y)
-{
+static void decode_block(const orc_polar_book *book, const int *code, double radius, double *y) {
     double r[ORC_POLAR_BLOCK];
     r[0] = radius;
     for (int level = ORC_POLAR_LEVELS - 1; level >= 0; level--) {
@@ -97,8 +92,7 @@ static void decode_block(const orc_polar_book *book, const int *code, double rad
     }
 }
 
-void orc_polar_decode(const orc_format *f, const orc_row *row, double *y)
-{
+void orc_polar_decode(const orc_format *f, const orc_row *row, double *y) {
     for (size_t b = 0; b < f->d / ORC_POLAR_BLOCK; b++) {
         decode_block(f->polar, row->code + b * ORC_POLAR_ANGLES, row->radius[b],
                      y + b * ORC_POLAR_BLOCK);

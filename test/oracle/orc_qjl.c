@@ -8,14 +8,12 @@
 #include <assert.h>
 #include <math.h>
 
-double orc_mean_abs_coordinate(size_t d)
-{
+double orc_mean_abs_coordinate(size_t d) {
     double half = 0.5 * (double)d;
     return exp(lgamma(half) - lgamma(half + 0.5)) / sqrt(ORC_PI);
 }
 
-double orc_sketch_constant(orc_sketch kind, size_t n_signs, size_t d)
-{
+double orc_sketch_constant(orc_sketch kind, size_t n_signs, size_t d) {
     double m = (double)n_signs;
     if (kind == ORC_SKETCH_GAUSSIAN) {
         return sqrt(ORC_PI / 2.0) / m; /* QJL's estimator */
@@ -23,13 +21,11 @@ double orc_sketch_constant(orc_sketch kind, size_t n_signs, size_t d)
     return 1.0 / (m * orc_mean_abs_coordinate(d));
 }
 
-static double constant_of(const orc_format *f)
-{
+static double constant_of(const orc_format *f) {
     return orc_sketch_constant(f->sketch, f->n_signs, f->d);
 }
 
-void orc_sketch_encode(const orc_format *f, const double *residual, orc_row *row)
-{
+void orc_sketch_encode(const orc_format *f, const double *residual, orc_row *row) {
     double projected[ORC_MAX_DIM];
     double sum = 0.0;
     assert(f->projection != NULL && f->n_signs >= 1 && f->n_signs <= ORC_MAX_DIM);
@@ -45,8 +41,7 @@ void orc_sketch_encode(const orc_format *f, const double *residual, orc_row *row
     row->gamma = orc_round(f->gamma_rounding, gamma);
 }
 
-void orc_sketch_decode(const orc_format *f, const orc_row *row, double *x)
-{
+void orc_sketch_decode(const orc_format *f, const orc_row *row, double *x) {
     double sign[ORC_MAX_DIM], sum[ORC_MAX_DIM];
     for (size_t i = 0; i < f->n_signs; i++) {
         sign[i] = row->sign[i];
@@ -57,8 +52,7 @@ void orc_sketch_decode(const orc_format *f, const orc_row *row, double *x)
     }
 }
 
-double orc_sketch_score(const orc_format *f, const orc_row *row, const double *q)
-{
+double orc_sketch_score(const orc_format *f, const orc_row *row, const double *q) {
     double projected[ORC_MAX_DIM];
     double sum = 0.0;
     orc_apply(f->n_signs, f->d, f->projection, q, projected);

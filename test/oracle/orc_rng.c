@@ -8,42 +8,37 @@
 #include <math.h>
 
 /* The output function of splitmix64 (Steele, Lea, Flood 2014). */
-static uint64_t mix(uint64_t z)
-{
+static uint64_t mix(uint64_t z) {
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
 }
 
-uint64_t orc_random(uint64_t seed, uint64_t n)
-{
+uint64_t orc_random(uint64_t seed, uint64_t n) {
     /* The seed is mixed first so that neighbouring seeds start far apart. */
     return mix(mix(seed) + (n + 1) * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-double orc_uniform(uint64_t seed, uint64_t n)
-{
+double orc_uniform(uint64_t seed, uint64_t n) {
     return ((double)(orc_random(seed, n) >> 11) + 0.5) * 0x1p-53;
 }
 
 /* Box-Muller: numbers 2k and 2k + 1 come from uniforms 2k and 2k + 1. */
-double orc_gaussian(uint64_t seed, uint64_t n)
-{
+double orc_gaussian(uint64_t seed, uint64_t n) {
     uint64_t first = n & ~UINT64_C(1);
     double radius = sqrt(-2.0 * log(orc_uniform(seed, first)));
     double angle = 2.0 * ORC_PI * orc_uniform(seed, first + 1);
     return radius * (n == first ? cos(angle) : sin(angle));
 }
 
-void orc_gaussian_row(size_t d, uint64_t seed, uint64_t row, double *x)
-{
+void orc_gaussian_row(size_t d, uint64_t seed, uint64_t row, double *x) {
     for (size_t i = 0; i < d; i++) {
         x[i] = orc_gaussian(seed, row * d + i);
     }
 }
 
-void orc_query_row(size_t d, const double *x, double cosine, uint64_t seed, uint64_t row, double *q)
-{
+void orc_query_row(size_t d, const double *x, double cosine, uint64_t seed, uint64_t row,
+                   double *q) {
     /* A Gaussian row without its part along x, then the two parts at length. */
     double along_x = orc_dot(d, x, x);
     orc_gaussian_row(d, seed, row, q);
@@ -57,13 +52,11 @@ void orc_query_row(size_t d, const double *x, double cosine, uint64_t seed, uint
     }
 }
 
-static uint32_t high_word(uint32_t a, uint32_t b)
-{
+static uint32_t high_word(uint32_t a, uint32_t b) {
     return (uint32_t)(((uint64_t)a * b) >> 32);
 }
 
-void orc_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
-{
+void orc_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
     const uint32_t m0 = 0xd2511f53, m1 = 0xcd9e8d57; /* multipliers */
     const uint32_t w0 = 0x9e3779b9, w1 = 0xbb67ae85; /* Weyl steps of the key */
     uint32_t k0 = key[0], k1 = key[1];
@@ -79,8 +72,7 @@ void orc_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-double orc_sign(uint64_t seed, uint64_t stream, uint64_t n)
-{
+double orc_sign(uint64_t seed, uint64_t stream, uint64_t n) {
     uint64_t block = n / 4;
     uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
                            (uint32_t)(stream >> 32)};

@@ -8,14 +8,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool is_power_of_two(size_t n)
-{
+static bool is_power_of_two(size_t n) {
     return n > 0 && (n & (n - 1)) == 0;
 }
 
 /* Sylvester: H[i][j] = (-1)^(number of common one bits). */
-static int sylvester(size_t i, size_t j)
-{
+static int sylvester(size_t i, size_t j) {
     int sign = 1;
     for (size_t common = i & j; common > 0; common /= 2) {
         if (common % 2 == 1) {
@@ -26,8 +24,7 @@ static int sylvester(size_t i, size_t j)
 }
 
 /* Quadratic character of a modulo the prime q. */
-static int chi(size_t a, size_t q)
-{
+static int chi(size_t a, size_t q) {
     if (a % q == 0) {
         return 0;
     }
@@ -40,8 +37,7 @@ static int chi(size_t a, size_t q)
 }
 
 /* [[0, 1 ... 1], [border ..., Q]] with Q[i][j] = chi(i - j). */
-static int bordered(size_t q, int border, size_t i, size_t j)
-{
+static int bordered(size_t q, int border, size_t i, size_t j) {
     if (i == 0) {
         return j == 0 ? 0 : 1;
     }
@@ -49,14 +45,12 @@ static int bordered(size_t q, int border, size_t i, size_t j)
 }
 
 /* Paley I, q = 3 mod 4, order q + 1: I + S. */
-static int paley1(size_t q, size_t i, size_t j)
-{
+static int paley1(size_t q, size_t i, size_t j) {
     return (i == j ? 1 : 0) + bordered(q, -1, i, j);
 }
 
 /* Paley II, q = 1 mod 4, order 2(q + 1): C (x) [[1,1],[1,-1]] + I (x) [[1,-1],[-1,-1]]. */
-static int paley2(size_t q, size_t i, size_t j)
-{
+static int paley2(size_t q, size_t i, size_t j) {
     static const int of_c[2][2] = {{1, 1}, {1, -1}};
     static const int of_identity[2][2] = {{1, -1}, {-1, -1}};
     size_t a = i / 2, b = j / 2;
@@ -64,8 +58,7 @@ static int paley2(size_t q, size_t i, size_t j)
     return a == b ? entry + of_identity[i % 2][j % 2] : entry;
 }
 
-static int small_hadamard(size_t m, size_t i, size_t j)
-{
+static int small_hadamard(size_t m, size_t i, size_t j) {
     switch (m) {
     case 1:
         return 1;
@@ -80,8 +73,7 @@ static int small_hadamard(size_t m, size_t i, size_t j)
     }
 }
 
-int orc_hadamard_entry(size_t d, size_t i, size_t j)
-{
+int orc_hadamard_entry(size_t d, size_t i, size_t j) {
     static const size_t orders[] = {1, 12, 20, 28, 36};
     for (size_t o = 0; o < sizeof orders / sizeof orders[0]; o++) {
         size_t m = orders[o];
@@ -93,8 +85,7 @@ int orc_hadamard_entry(size_t d, size_t i, size_t j)
     return 0;
 }
 
-double *orc_rotation_hadamard(size_t d, uint64_t seed, uint64_t stream)
-{
+double *orc_rotation_hadamard(size_t d, uint64_t seed, uint64_t stream) {
     if (d == 0 || orc_hadamard_entry(d, 0, 0) == 0) {
         return NULL;
     }
@@ -108,16 +99,14 @@ double *orc_rotation_hadamard(size_t d, uint64_t seed, uint64_t stream)
     return m;
 }
 
-static void remove_part_along(size_t d, const double *unit, double *v)
-{
+static void remove_part_along(size_t d, const double *unit, double *v) {
     double part = orc_dot(d, unit, v);
     for (size_t i = 0; i < d; i++) {
         v[i] -= part * unit[i];
     }
 }
 
-double *orc_rotation_haar(size_t d, uint64_t seed)
-{
+double *orc_rotation_haar(size_t d, uint64_t seed) {
     double *m = orc_projection_gaussian(d, d, seed);
     for (size_t i = 0; i < d; i++) {
         double *row = m + i * d;
@@ -134,8 +123,7 @@ double *orc_rotation_haar(size_t d, uint64_t seed)
     return m;
 }
 
-double *orc_projection_gaussian(size_t rows, size_t d, uint64_t seed)
-{
+double *orc_projection_gaussian(size_t rows, size_t d, uint64_t seed) {
     double *m = orc_alloc(rows * d, sizeof *m);
     for (size_t i = 0; i < rows; i++) {
         orc_gaussian_row(d, seed, i, m + i * d);
@@ -143,8 +131,7 @@ double *orc_projection_gaussian(size_t rows, size_t d, uint64_t seed)
     return m;
 }
 
-double *orc_projection_hadamard(size_t d, uint64_t seed)
-{
+double *orc_projection_hadamard(size_t d, uint64_t seed) {
     double *first = orc_rotation_hadamard(d, seed, 1);
     double *second = orc_rotation_hadamard(d, seed, 2);
     double *both = NULL;

@@ -7,13 +7,11 @@
 
 #include <assert.h>
 
-static double element_scale(const orc_format *f)
-{
+static double element_scale(const orc_format *f) {
     return f->kind == ORC_ROW_E4M3 && f->scale > 0.0 ? f->scale : 1.0;
 }
 
-static void elements_encode(const orc_format *f, const double *y, orc_row *row)
-{
+static void elements_encode(const orc_format *f, const double *y, orc_row *row) {
     for (size_t i = 0; i < f->d; i++) {
         double v = y[i] / element_scale(f);
         row->code[i] = f->kind == ORC_ROW_F16    ? orc_f16_bits(v)
@@ -22,8 +20,7 @@ static void elements_encode(const orc_format *f, const double *y, orc_row *row)
     }
 }
 
-static void elements_decode(const orc_format *f, const orc_row *row, double *y)
-{
+static void elements_decode(const orc_format *f, const orc_row *row, double *y) {
     for (size_t i = 0; i < f->d; i++) {
         int bits = row->code[i];
         double v = f->kind == ORC_ROW_F16    ? orc_f16_value((uint16_t)bits)
@@ -33,8 +30,7 @@ static void elements_decode(const orc_format *f, const orc_row *row, double *y)
     }
 }
 
-static void rotate(const orc_format *f, const double *x, double *y)
-{
+static void rotate(const orc_format *f, const double *x, double *y) {
     if (f->rotation != NULL) {
         orc_apply(f->d, f->d, f->rotation, x, y);
         return;
@@ -45,8 +41,7 @@ static void rotate(const orc_format *f, const double *x, double *y)
 }
 
 /* The row without its sketch. */
-static void decode_base(const orc_format *f, const orc_row *row, double *x)
-{
+static void decode_base(const orc_format *f, const orc_row *row, double *x) {
     double y[ORC_MAX_DIM];
     switch (f->kind) {
     case ORC_ROW_INT8:
@@ -73,8 +68,7 @@ static void decode_base(const orc_format *f, const orc_row *row, double *x)
     }
 }
 
-void orc_encode(const orc_format *f, const double *x, orc_row *row)
-{
+void orc_encode(const orc_format *f, const double *x, orc_row *row) {
     double y[ORC_MAX_DIM];
     assert(f->d >= 1 && f->d <= ORC_MAX_DIM);
     rotate(f, x, y);
@@ -104,23 +98,20 @@ void orc_encode(const orc_format *f, const double *x, orc_row *row)
     }
 }
 
-void orc_decode(const orc_format *f, const orc_row *row, double *x)
-{
+void orc_decode(const orc_format *f, const orc_row *row, double *x) {
     decode_base(f, row, x);
     if (f->sketch != ORC_SKETCH_NONE) {
         orc_sketch_decode(f, row, x);
     }
 }
 
-void orc_roundtrip(const orc_format *f, const double *x, double *decoded)
-{
+void orc_roundtrip(const orc_format *f, const double *x, double *decoded) {
     orc_row row;
     orc_encode(f, x, &row);
     orc_decode(f, &row, decoded);
 }
 
-double orc_score(const orc_format *f, const orc_row *row, const double *q)
-{
+double orc_score(const orc_format *f, const orc_row *row, const double *q) {
     double x[ORC_MAX_DIM];
     decode_base(f, row, x);
     double score = orc_dot(f->d, q, x);

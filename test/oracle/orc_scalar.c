@@ -9,8 +9,7 @@
 #include <math.h>
 
 /* Ties: the smaller magnitude, and the positive one of a pair. */
-int orc_nearest(int n, const double *book, double y)
-{
+int orc_nearest(int n, const double *book, double y) {
     int best = n - 1;
     for (int i = n - 2; i >= 0; i--) {
         double distance = fabs(y - book[i]), shortest = fabs(y - book[best]);
@@ -21,8 +20,7 @@ int orc_nearest(int n, const double *book, double y)
     return best;
 }
 
-double orc_gain_value(orc_gain gain, size_t d, const double *y, const double *c, double s1)
-{
+double orc_gain_value(orc_gain gain, size_t d, const double *y, const double *c, double s1) {
     switch (gain) {
     case ORC_GAIN_S1:
         break;
@@ -37,15 +35,13 @@ double orc_gain_value(orc_gain gain, size_t d, const double *y, const double *c,
 }
 
 /* Codeword in unit-sphere scale. */
-static void codeword(const orc_format *f, const orc_row *row, double *c)
-{
+static void codeword(const orc_format *f, const orc_row *row, double *c) {
     for (size_t i = 0; i < f->d; i++) {
         c[i] = f->book[row->code[i]] / sqrt((double)f->d);
     }
 }
 
-void orc_scalar_encode(const orc_format *f, const double *y, orc_row *row)
-{
+void orc_scalar_encode(const orc_format *f, const double *y, orc_row *row) {
     double c[ORC_MAX_DIM];
     double norm = orc_norm(f->d, y);
     double scale = norm > 0.0 ? sqrt((double)f->d) / norm : 0.0; /* to variance 1 */
@@ -58,16 +54,14 @@ void orc_scalar_encode(const orc_format *f, const double *y, orc_row *row)
     row->gain = orc_round(f->rounding, gain);
 }
 
-void orc_scalar_decode(const orc_format *f, const orc_row *row, double *y)
-{
+void orc_scalar_decode(const orc_format *f, const orc_row *row, double *y) {
     codeword(f, row, y);
     for (size_t i = 0; i < f->d; i++) {
         y[i] *= row->gain;
     }
 }
 
-void orc_int8_encode(const orc_format *f, const double *y, orc_row *row)
-{
+void orc_int8_encode(const orc_format *f, const double *y, orc_row *row) {
     double c[ORC_MAX_DIM];
     double largest = 0.0;
     for (size_t i = 0; i < f->d; i++) {
@@ -84,8 +78,7 @@ void orc_int8_encode(const orc_format *f, const double *y, orc_row *row)
     row->gain = orc_round(f->rounding, gain);
 }
 
-void orc_int8_decode(const orc_format *f, const orc_row *row, double *y)
-{
+void orc_int8_decode(const orc_format *f, const orc_row *row, double *y) {
     for (size_t i = 0; i < f->d; i++) {
         y[i] = row->gain * row->code[i];
     }

@@ -9,21 +9,18 @@
 
 #include <math.h>
 
-void check(const char *what, double got, double want, double tolerance)
-{
+void check(const char *what, double got, double want, double tolerance) {
     if (!(fabs(got - want) <= tolerance)) {
         fail_msg("%s: got %.9g, want %.9g +- %.3g", what, got, want, tolerance);
     }
 }
 
-void report(const char *what, double got, double want, double tolerance)
-{
+void report(const char *what, double got, double want, double tolerance) {
     print_message("  %-36s %.6g (want %.6g +- %.2g)\n", what, got, want, tolerance);
     check(what, got, want, tolerance);
 }
 
-void measure(const orc_format *f, size_t n, uint64_t seed, orc_stat *distortion, orc_stat *score)
-{
+void measure(const orc_format *f, size_t n, uint64_t seed, orc_stat *distortion, orc_stat *score) {
     double x[ORC_MAX_DIM], decoded[ORC_MAX_DIM];
     double cos2 = 0.64 / 3, d = (double)f->d;
     *distortion = *score = (orc_stat){0};
@@ -38,8 +35,7 @@ void measure(const orc_format *f, size_t n, uint64_t seed, orc_stat *distortion,
     }
 }
 
-int main(void)
-{
+int main(void) {
     int failures = run_number_tests();
     failures += run_format_tests();
     failures += run_sketch_tests();

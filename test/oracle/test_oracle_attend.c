@@ -16,20 +16,17 @@ typedef struct {
     double scores[16 * HEADS * KEYS];
 } attention;
 
-static void fill(attention *a)
-{
+static void fill(attention *a) {
     orc_gaussian_row(LENGTH(a->q), 1, 0, a->q);
     orc_gaussian_row(LENGTH(a->k), 2, 0, a->k);
     orc_gaussian_row(LENGTH(a->v), 3, 0, a->v);
 }
 
-static orc_shape shape_of(size_t n_queries, bool causal)
-{
+static orc_shape shape_of(size_t n_queries, bool causal) {
     return (orc_shape){n_queries, KEYS, HEADS, KV, DK, DV, 0.35, causal};
 }
 
-static void test_attention_identities(void **state)
-{
+static void test_attention_identities(void **state) {
     attention a;
     orc_shape s = shape_of(3, false);
     (void)state;
@@ -65,8 +62,7 @@ static void test_attention_identities(void **state)
     check("hard maximum", orc_norm(DV, a.out), 1.0, 1e-12);
 }
 
-static void test_attention_causal(void **state)
-{
+static void test_attention_causal(void **state) {
     attention a, b;
     orc_shape s = shape_of(12, true); /* more queries than keys: three see nothing */
     (void)state;
@@ -101,8 +97,7 @@ static void test_attention_causal(void **state)
 }
 
 /* Two parts merged by their lse give the whole; a shift of all keys moves lse only. */
-static void test_attention_merge_and_shift(void **state)
-{
+static void test_attention_merge_and_shift(void **state) {
     attention a, b, c;
     orc_shape s = shape_of(2, false), left = s, right = s;
     (void)state;
@@ -128,8 +123,7 @@ static void test_attention_merge_and_shift(void **state)
     check("shifted lse", b.lse[0], a.lse[0] + 0.35 * orc_dot(DK, a.q, shift), 1e-13);
 }
 
-static void test_measures(void **state)
-{
+static void test_measures(void **state) {
     static const double p[2] = {.5, .5}, q[2] = {.25, .75}, sure[2] = {1, 0}, zero[2] = {0, 0};
     static const double hidden[2] = {1.0, -INFINITY}, other[2] = {1.25, -INFINITY};
     static const double bad[2] = {NAN, 0};
@@ -151,8 +145,7 @@ static void test_measures(void **state)
     check("its error", orc_stat_error(&s), sqrt(5.0 / 3.0 / 4.0), 1e-15);
 }
 
-int run_attention_tests(void)
-{
+int run_attention_tests(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention_identities),
         cmocka_unit_test(test_attention_causal),

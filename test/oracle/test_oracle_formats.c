@@ -12,17 +12,12 @@
 
 /* algorithms.md 1.5: D and score error of each gain at b = 2, 3, 4. Its runs of
  * 10000 rows have errors of their own: 0.5 % of D, 2 to 4 % of the score error. */
-static void test_gains(void **state)
-{
+static void test_gains(void **state) {
     static const char *const names[4] = {"S1", "nc", "MMSE", "unbiased"};
-    static const double wanted[4][3] = {{.1160, .0340, .0093},
-                                        {.1187, .0338, .0092},
-                                        {.1152, .0335, .0092},
-                                        {.1304, .0347, .0093}};
-    static const double scores[4][3] = {{.470, .0704, .0145},
-                                        {.189, .0346, .0079},
-                                        {.449, .0574, .0097},
-                                        {.102, .0275, .0074}};
+    static const double wanted[4][3] = {
+        {.1160, .0340, .0093}, {.1187, .0338, .0092}, {.1152, .0335, .0092}, {.1304, .0347, .0093}};
+    static const double scores[4][3] = {
+        {.470, .0704, .0145}, {.189, .0346, .0079}, {.449, .0574, .0097}, {.102, .0275, .0074}};
     double *rotation = orc_rotation_hadamard(D, 1, 0);
     (void)state;
     for (int bits = 2; bits <= 4; bits++) {
@@ -47,8 +42,7 @@ static void test_gains(void **state)
 }
 
 /* D of nc with the Gaussian books, gain in fp16. */
-static void test_nc_gaussian_book(void **state)
-{
+static void test_nc_gaussian_book(void **state) {
     static const double wanted[3] = {.1189, .0338, .00919};
     double *rotation = orc_rotation_hadamard(D, 9, 0);
     (void)state;
@@ -56,8 +50,13 @@ static void test_nc_gaussian_book(void **state)
         double book[16];
         orc_stat distortion;
         (void)orc_lloyd_gaussian(bits, book);
-        orc_format f = {.kind = ORC_ROW_SCALAR, .d = D, .rotation = rotation, .bits = bits,
-                        .book = book, .gain = ORC_GAIN_NC, .rounding = ORC_F16};
+        orc_format f = {.kind = ORC_ROW_SCALAR,
+                        .d = D,
+                        .rotation = rotation,
+                        .bits = bits,
+                        .book = book,
+                        .gain = ORC_GAIN_NC,
+                        .rounding = ORC_F16};
         orc_distortion(&f, ROWS, 11, &distortion);
         report("nc, fp16 gain, Gaussian book: D", distortion.mean, wanted[bits - 2],
                4 * orc_stat_error(&distortion));
@@ -66,8 +65,7 @@ static void test_nc_gaussian_book(void **state)
 }
 
 /* Properties of a single row. */
-static void test_gain_identities(void **state)
-{
+static void test_gain_identities(void **state) {
     double x[D], decoded[D], book[4];
     double *rotation = orc_rotation_hadamard(D, 1, 0);
     orc_format f = {.kind = ORC_ROW_SCALAR, .d = D, .rotation = rotation, .bits = 2, .book = book};
@@ -92,8 +90,7 @@ static void test_gain_identities(void **state)
     free(rotation);
 }
 
-static void test_eight_bits_and_more(void **state)
-{
+static void test_eight_bits_and_more(void **state) {
     double *rotation = orc_rotation_hadamard(D, 1, 0);
     orc_format f = {.kind = ORC_ROW_INT8, .d = D, .rotation = rotation, .gain = ORC_GAIN_NC};
     orc_stat int8, e4m3, bf16, f16, step = {0};
@@ -129,8 +126,7 @@ static void test_eight_bits_and_more(void **state)
     free(rotation);
 }
 
-static void test_polar(void **state)
-{
+static void test_polar(void **state) {
     orc_polar_book book;
     orc_stat distortion, sketched;
     double x[D], decoded[D], angles[ORC_POLAR_ANGLES];
@@ -161,8 +157,7 @@ static void test_polar(void **state)
 }
 
 /* Small rows by hand. */
-static void test_codes_by_hand(void **state)
-{
+static void test_codes_by_hand(void **state) {
     static const double book[4] = {-3, -1, 1, 3}, x[4] = {2.54, -1.0, 0.013, 0.0};
     static const int want[4] = {127, -50, 1, 0};
     double y[ORC_POLAR_BLOCK] = {cos(0.05), -sin(0.05)}, decoded[4];
@@ -183,8 +178,8 @@ static void test_codes_by_hand(void **state)
     }
 
     orc_polar_book_make(&polar); /* an angle just below 2 pi, and a book with an entry at 0 */
-    orc_format f = {.kind = ORC_ROW_POLAR, .d = ORC_POLAR_BLOCK, .polar = &polar,
-                    .rounding = ORC_F16};
+    orc_format f = {
+        .kind = ORC_ROW_POLAR, .d = ORC_POLAR_BLOCK, .polar = &polar, .rounding = ORC_F16};
     y[2] = 1e-4;
     y[3] = 2e-4;
     orc_encode(&f, y, &row);
@@ -199,8 +194,7 @@ static void test_codes_by_hand(void **state)
     check("round the circle", row.code[0], 0, 0);
 }
 
-static void test_extreme_rows(void **state)
-{
+static void test_extreme_rows(void **state) {
     double x[D] = {0}, decoded[D], book[8];
     double *rotation = orc_rotation_hadamard(D, 1, 0), *s = orc_projection_hadamard(D, 1);
     orc_polar_book polar;
@@ -208,8 +202,13 @@ static void test_extreme_rows(void **state)
     (void)state;
     orc_polar_book_make(&polar);
     (void)orc_lloyd_gaussian(3, book);
-    orc_format f = {.d = D, .rotation = rotation, .bits = 3, .book = book, .polar = &polar,
-                    .projection = s, .n_signs = D};
+    orc_format f = {.d = D,
+                    .rotation = rotation,
+                    .bits = 3,
+                    .book = book,
+                    .polar = &polar,
+                    .projection = s,
+                    .n_signs = D};
     for (int kind = ORC_ROW_F16; kind <= ORC_ROW_POLAR; kind++) {
         for (int i = 0; i < 16; i++) { /* every gain and sketch */
             f.kind = (orc_kind)kind;
@@ -222,8 +221,13 @@ static void test_extreme_rows(void **state)
     for (size_t i = 0; i < D; i++) {
         x[i] = i % 3 == 0 ? 3e38 : -3e38;
     }
-    f = (orc_format){.kind = ORC_ROW_SCALAR, .d = D, .rotation = rotation, .bits = 3, .book = book,
-                     .gain = ORC_GAIN_NC, .rounding = ORC_F16};
+    f = (orc_format){.kind = ORC_ROW_SCALAR,
+                     .d = D,
+                     .rotation = rotation,
+                     .bits = 3,
+                     .book = book,
+                     .gain = ORC_GAIN_NC,
+                     .rounding = ORC_F16};
     orc_encode(&f, x, &row);
     check("clamped gain", row.gain, 65504.0, 0.0);
     orc_decode(&f, &row, decoded);
@@ -232,15 +236,11 @@ static void test_extreme_rows(void **state)
     free(s);
 }
 
-int run_format_tests(void)
-{
+int run_format_tests(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gains),
-        cmocka_unit_test(test_nc_gaussian_book),
-        cmocka_unit_test(test_gain_identities),
-        cmocka_unit_test(test_eight_bits_and_more),
-        cmocka_unit_test(test_polar),
-        cmocka_unit_test(test_codes_by_hand),
+        cmocka_unit_test(test_gains),           cmocka_unit_test(test_nc_gaussian_book),
+        cmocka_unit_test(test_gain_identities), cmocka_unit_test(test_eight_bits_and_more),
+        cmocka_unit_test(test_polar),           cmocka_unit_test(test_codes_by_hand),
         cmocka_unit_test(test_extreme_rows),
     };
     return cmocka_run_group_tests_name("oracle formats", tests, NULL, NULL);

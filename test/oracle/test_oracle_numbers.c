@@ -12,8 +12,7 @@ static const size_t dims[] = {64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 512
 
 /* ---- random numbers ------------------------------------------------------- */
 
-static void test_philox_vectors(void **state)
-{
+static void test_philox_vectors(void **state) {
     static const uint32_t vectors[3][10] = {
         /* counter, key, output: Random123's kat_vectors */
         {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
@@ -28,8 +27,7 @@ static void test_philox_vectors(void **state)
     }
 }
 
-static void test_signs(void **state)
-{
+static void test_signs(void **state) {
     static const double of_zero[4] = {1, -1, -1, -1}; /* bits 31 of the first vector */
     const uint64_t seed = UINT64_C(0x299f31d0a4093822), stream = UINT64_C(0x0370734413198a2e);
     const uint64_t block = UINT64_C(0x05a308d3243f6a88);
@@ -45,8 +43,7 @@ static void test_signs(void **state)
     }
 }
 
-static void test_gaussian(void **state)
-{
+static void test_gaussian(void **state) {
     orc_stat mean = {0}, square = {0}, fourth = {0};
     (void)state;
     assert_true(orc_random(0, 0) == UINT64_C(0xe220a8397b1dcdaf)); /* splitmix64, seed 0 */
@@ -65,17 +62,27 @@ static void test_gaussian(void **state)
 
 /* ---- small floating point formats ----------------------------------------- */
 
-static void test_f16(void **state)
-{
+static void test_f16(void **state) {
     static const struct {
         double x;
         uint16_t bits;
-    } corners[] = {{0.0, 0},           {-0.0, 0x8000},        {1.0, 0x3c00},
-                   {-2.0, 0xc000},     {65504.0, 0x7bff},     {65519.99, 0x7bff},
-                   {65520.0, 0x7c00},  {1e30, 0x7c00},        {-INFINITY, 0xfc00},
-                   {0x1p-24, 1},       {0x1p-25, 0},          {0x1.000001p-25, 1},
-                   {0x1p-14, 0x0400},  {0x1.ff8p-15, 0x03ff}, {1.0 + 0x1p-11, 0x3c00},
-                   {1.0 / 3, 0x3555},  {1.0 + 3 * 0x1p-11, 0x3c02}};
+    } corners[] = {{0.0, 0},
+                   {-0.0, 0x8000},
+                   {1.0, 0x3c00},
+                   {-2.0, 0xc000},
+                   {65504.0, 0x7bff},
+                   {65519.99, 0x7bff},
+                   {65520.0, 0x7c00},
+                   {1e30, 0x7c00},
+                   {-INFINITY, 0xfc00},
+                   {0x1p-24, 1},
+                   {0x1p-25, 0},
+                   {0x1.000001p-25, 1},
+                   {0x1p-14, 0x0400},
+                   {0x1.ff8p-15, 0x03ff},
+                   {1.0 + 0x1p-11, 0x3c00},
+                   {1.0 / 3, 0x3555},
+                   {1.0 + 3 * 0x1p-11, 0x3c02}};
     (void)state;
     for (size_t i = 0; i < LENGTH(corners); i++) {
         assert_int_equal(orc_f16_bits(corners[i].x), corners[i].bits);
@@ -87,8 +94,7 @@ static void test_f16(void **state)
     check("kept gain", orc_round(ORC_KEEP, 1e300), 1e300, 0.0);
 }
 
-static void test_bf16(void **state)
-{
+static void test_bf16(void **state) {
     const double largest = 0x1.fep127, next = 0x1p128;
     (void)state;
     assert_int_equal(orc_bf16_bits(1.0), 0x3f80);
@@ -104,15 +110,14 @@ static void test_bf16(void **state)
     check("clamped gain", orc_round(ORC_BF16, 1e300), largest, 0.0);
 }
 
-static void test_e4m3(void **state)
-{
+static void test_e4m3(void **state) {
     static const struct {
         double x;
         uint8_t bits;
-    } corners[] = {{0.0, 0},        {-0.0, 0x80},  {1.0, 0x38},   {448.0, 0x7e},
-                   {449.0, 0x7e},   {1e9, 0x7e},   {-1e9, 0xfe},  {INFINITY, 0x7e},
-                   {0x1p-6, 0x08},  {0x1p-9, 1},   {0x1p-10, 0},  {0x1.01p-10, 1},
-                   {0x3p-10, 2},    {1.0625, 0x38}, {1.1875, 0x3a}, {240.0, 0x77}};
+    } corners[] = {{0.0, 0},       {-0.0, 0x80},   {1.0, 0x38},    {448.0, 0x7e},
+                   {449.0, 0x7e},  {1e9, 0x7e},    {-1e9, 0xfe},   {INFINITY, 0x7e},
+                   {0x1p-6, 0x08}, {0x1p-9, 1},    {0x1p-10, 0},   {0x1.01p-10, 1},
+                   {0x3p-10, 2},   {1.0625, 0x38}, {1.1875, 0x3a}, {240.0, 0x77}};
     (void)state;
     for (size_t i = 0; i < LENGTH(corners); i++) {
         assert_int_equal(orc_e4m3_bits(corners[i].x), corners[i].bits);
@@ -122,8 +127,7 @@ static void test_e4m3(void **state)
 }
 
 /* Every finite code survives, and midpoints go to the even code. */
-static void test_float_round_trip(void **state)
-{
+static void test_float_round_trip(void **state) {
     (void)state;
     for (unsigned code = 0; code < 0x7f80; code++) {
         double b = orc_bf16_value((uint16_t)code), b1 = orc_bf16_value((uint16_t)(code + 1));
@@ -149,8 +153,7 @@ static void test_float_round_trip(void **state)
 
 /* ---- rotations ------------------------------------------------------------ */
 
-static void test_hadamard_entries(void **state)
-{
+static void test_hadamard_entries(void **state) {
     (void)state;
     for (size_t i = 0; i < 12; i++) { /* Paley I: H - I is skew; first row is ones */
         assert_int_equal(orc_hadamard_entry(12, 0, i), 1);
@@ -184,8 +187,7 @@ static void test_hadamard_entries(void **state)
     assert_null(orc_rotation_hadamard(0, 1, 0));
 }
 
-static void test_rotations_are_orthogonal(void **state)
-{
+static void test_rotations_are_orthogonal(void **state) {
     double x[ORC_MAX_DIM], y[ORC_MAX_DIM], back[ORC_MAX_DIM];
     double worst = 0.0;
     (void)state;
@@ -229,9 +231,11 @@ static const table gaussian_tables[] = {
     {0, 2, .117482, {.452780, 1.510418}},
     {0, 3, .034548, {.245094, .756005, 1.343909, 2.151946}},
     {0, 4, .009501, {.128395, .388048, .656759, .942340, 1.256231, 1.618046, 2.069017, 2.732590}},
-    {0, 5, .002505, {.065890, .198052, .331378, .466700, .604934, .747136, .894565, 1.048783,
-                     1.211804, 1.386340, 1.576228, 1.787233, 2.028728, 2.317739, 2.691120,
-                     3.260732}}};
+    {0,
+     5,
+     .002505,
+     {.065890, .198052, .331378, .466700, .604934, .747136, .894565, 1.048783, 1.211804, 1.386340,
+      1.576228, 1.787233, 2.028728, 2.317739, 2.691120, 3.260732}}};
 
 static const table sphere_tables[] = {
     {64, 1, .35839, {.801007}},
@@ -246,11 +250,10 @@ static const table sphere_tables[] = {
     {256, 3, .03426, {.244760, .754667, 1.340247, 2.141669}},
     {576, 4, .00946, {.128279, .387677, .656060, .941172, 1.254343, 1.614983, 2.063844, 2.722763}}};
 
-static void check_table(const table *t, double digit)
-{
+static void check_table(const table *t, double digit) {
     double book[32];
-    double error = t->d == 0 ? orc_lloyd_gaussian(t->bits, book)
-                             : orc_lloyd_sphere(t->d, t->bits, book);
+    double error =
+        t->d == 0 ? orc_lloyd_gaussian(t->bits, book) : orc_lloyd_sphere(t->d, t->bits, book);
     int half = 1 << (t->bits - 1);
     for (int i = 0; i < half; i++) {
         check("centroid", book[half + i], t->positive[i], 0.6e-6);
@@ -259,8 +262,7 @@ static void check_table(const table *t, double digit)
     check("distortion", error, t->error, 0.6 * digit);
 }
 
-static void test_lloyd_max(void **state)
-{
+static void test_lloyd_max(void **state) {
     (void)state;
     for (size_t i = 0; i < LENGTH(gaussian_tables); i++) {
         check_table(&gaussian_tables[i], 1e-6);
@@ -275,8 +277,7 @@ static void test_lloyd_max(void **state)
 
 /* Level 2, 3, 4 from the closed forms of the moments of cos^n(2u) (Lloyd outside
  * this program); algorithms.md 1.4 is up to 7e-6 away. */
-static void test_polar_books(void **state)
-{
+static void test_polar_books(void **state) {
     static const double low[3][2] = {
         {.309756117, .633980240}, {.426249693, .674384998}, {.524214091, .705909406}};
     static const double error[3] = {.009909, .006162, .003393};
@@ -295,8 +296,7 @@ static void test_polar_books(void **state)
     check("level 1", book.angle[0][15], 15.5 * ORC_PI / 8, 1e-15);
 }
 
-int run_number_tests(void)
-{
+int run_number_tests(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_philox_vectors),
         cmocka_unit_test(test_signs),

@@ -24,13 +24,11 @@ typedef struct {
     double noise, along2;
 } expectation;
 
-static expectation expect_gaussian(double base)
-{
+static expectation expect_gaussian(double base) {
     return (expectation){base * (ORC_PI / 2 - 1.0 / D), base * (ORC_PI / 2 - base) / D};
 }
 
-static expectation expect_orthonormal(double base, bool exact)
-{
+static expectation expect_orthonormal(double base, bool exact) {
     double mean = D * orc_mean_abs_coordinate(D), mean2 = 1 + (D - 1) * 2 / ORC_PI;
     double variance = mean2 / (mean * mean) - 1; /* of L / E L */
     double noise = D / (mean * mean) - 1, along_r = variance;
@@ -45,8 +43,7 @@ static expectation expect_orthonormal(double base, bool exact)
 /* The published figures are simulations of 10000 rows with one query each, whose
  * squared error alone is uncertain by 1.4 %: three times that. */
 static void check_prod(const char *what, const orc_stat *noise, const orc_stat *score,
-                       expectation want, double published)
-{
+                       expectation want, double published) {
     double cos2 = 0.64 / 3, across2 = (want.noise - want.along2) / (D - 1);
     double formula = D * (cos2 * want.along2 + (1 - cos2) * across2);
     print_message("  %s (times 1/d)\n", what);
@@ -56,8 +53,7 @@ static void check_prod(const char *what, const orc_stat *noise, const orc_stat *
     report("score error as published", score->mean, published, 0.042 * published);
 }
 
-static void test_prod_gaussian(void **state)
-{
+static void test_prod_gaussian(void **state) {
     static const double published[3] = {.536, .179, .0535};
     double *rotation = orc_rotation_haar(D, 2);
     (void)state;
@@ -68,8 +64,13 @@ static void test_prod_gaussian(void **state)
         for (uint64_t m = 0; m < 20; m++) {
             orc_stat one, one_score;
             double *s = orc_projection_gaussian(D, D, 100 + m);
-            orc_format f = {.kind = ORC_ROW_SCALAR, .d = D, .rotation = rotation, .bits = bits,
-                            .book = book, .sketch = ORC_SKETCH_GAUSSIAN, .projection = s,
+            orc_format f = {.kind = ORC_ROW_SCALAR,
+                            .d = D,
+                            .rotation = rotation,
+                            .bits = bits,
+                            .book = book,
+                            .sketch = ORC_SKETCH_GAUSSIAN,
+                            .projection = s,
                             .n_signs = D};
             measure(&f, ROWS / 20, 200 + m, &one, &one_score);
             orc_stat_add(&noise, one.mean);
@@ -81,8 +82,7 @@ static void test_prod_gaussian(void **state)
     free(rotation);
 }
 
-static void test_prod_orthonormal(void **state)
-{
+static void test_prod_orthonormal(void **state) {
     static const double published[3] = {.187, .063, .019};
     double *rotation = orc_rotation_hadamard(D, 1, 0), *s = orc_projection_hadamard(D, 5);
     (void)state;
@@ -90,8 +90,13 @@ static void test_prod_orthonormal(void **state)
         double book[8];
         double base = orc_lloyd_sphere(D, bits, book);
         orc_stat noise, score;
-        orc_format f = {.kind = ORC_ROW_SCALAR, .d = D, .rotation = rotation, .bits = bits,
-                        .book = book, .sketch = ORC_SKETCH_ORTHONORMAL, .projection = s,
+        orc_format f = {.kind = ORC_ROW_SCALAR,
+                        .d = D,
+                        .rotation = rotation,
+                        .bits = bits,
+                        .book = book,
+                        .sketch = ORC_SKETCH_ORTHONORMAL,
+                        .projection = s,
                         .n_signs = D};
         measure(&f, ROWS / 2, 2026, &noise, &score);
         check_prod("prod, orthonormal S", &noise, &score, expect_orthonormal(base, false),
@@ -105,8 +110,7 @@ static void test_prod_orthonormal(void **state)
     free(s);
 }
 
-static void test_sketch_constants(void **state)
-{
+static void test_sketch_constants(void **state) {
     orc_stat mean = {0};
     double x[D];
     (void)state;
@@ -131,13 +135,12 @@ static void test_sketch_constants(void **state)
 
 /* The estimate of the score is the inner product with the decoded row; the exact
  * gain keeps <r^, r>; more or fewer signs than dims are allowed. */
-static void test_sketch_identities(void **state)
-{
+static void test_sketch_identities(void **state) {
     double x[D], q[D], decoded[D], book[4], base[D];
     double *rotation = orc_rotation_hadamard(D, 1, 0), *s = orc_projection_hadamard(D, 3);
     double *wide = orc_projection_gaussian(2 * D, D, 3);
-    orc_format plain = {.kind = ORC_ROW_SCALAR, .d = D, .rotation = rotation, .bits = 2,
-                        .book = book};
+    orc_format plain = {
+        .kind = ORC_ROW_SCALAR, .d = D, .rotation = rotation, .bits = 2, .book = book};
     orc_row row;
     (void)state;
     (void)orc_lloyd_gaussian(2, book);
@@ -169,8 +172,7 @@ static void test_sketch_identities(void **state)
 }
 
 /* orc_score_error samples queries; compare with the mean over queries. */
-static void test_score_error(void **state)
-{
+static void test_score_error(void **state) {
     double book[8];
     double *rotation = orc_rotation_hadamard(D, 1, 0);
     double exact = orc_lloyd_sphere(D, 3, book);
@@ -187,8 +189,7 @@ static void test_score_error(void **state)
 }
 
 /* The mean of the decoded row over random rotations (scalar) or projections. */
-static void mean_over_seeds(orc_format f, const double *x, uint64_t n, double *mean)
-{
+static void mean_over_seeds(orc_format f, const double *x, uint64_t n, double *mean) {
     double decoded[ORC_MAX_DIM];
     memset(mean, 0, f.d * sizeof *mean);
     for (uint64_t i = 0; i < n; i++) {
@@ -208,8 +209,7 @@ static void mean_over_seeds(orc_format f, const double *x, uint64_t n, double *m
 
 /* EDEN: one fixed, very uneven row; E over rotations of x^ is x. With n rotations
  * the mean is off by D / n; S1 is off by its shrinkage, D^2. */
-static void test_unbiased(void **state)
-{
+static void test_unbiased(void **state) {
     enum { SMALL = 32, N = 2000 };
     double x[SMALL] = {5.0, -3.0}, mean[SMALL], book[4];
     (void)state;
@@ -217,7 +217,11 @@ static void test_unbiased(void **state)
         x[i] = 0.1;
     }
     double exact = orc_lloyd_sphere(SMALL, 2, book);
-    orc_format f = {.kind = ORC_ROW_SCALAR, .d = SMALL, .bits = 2, .book = book, .n_signs = SMALL,
+    orc_format f = {.kind = ORC_ROW_SCALAR,
+                    .d = SMALL,
+                    .bits = 2,
+                    .book = book,
+                    .n_signs = SMALL,
                     .gain = ORC_GAIN_UNBIASED};
     mean_over_seeds(f, x, N, mean);
     double off = orc_relative_l2(SMALL, mean, x);
@@ -235,15 +239,11 @@ static void test_unbiased(void **state)
     }
 }
 
-int run_sketch_tests(void)
-{
+int run_sketch_tests(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prod_gaussian),
-        cmocka_unit_test(test_prod_orthonormal),
-        cmocka_unit_test(test_sketch_constants),
-        cmocka_unit_test(test_sketch_identities),
-        cmocka_unit_test(test_score_error),
-        cmocka_unit_test(test_unbiased),
+        cmocka_unit_test(test_prod_gaussian),    cmocka_unit_test(test_prod_orthonormal),
+        cmocka_unit_test(test_sketch_constants), cmocka_unit_test(test_sketch_identities),
+        cmocka_unit_test(test_score_error),      cmocka_unit_test(test_unbiased),
     };
     return cmocka_run_group_tests_name("oracle sketch", tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ def slices(model, kept):
 def listed(values):
     """Values of all layers, written once when they are the same."""
     values = list(values)
-    return ",".join("%g" % x for x in (values[:1] if len(set(values)) == 1 else values))
+    return ",".join("%.10g" % x for x in (values[:1] if len(set(values)) == 1 else values))
 
 
 def about_model(model, weights):

@@ -13,15 +13,22 @@ CC = os.environ.get("CC", "cc")
 
 # (name, arguments for make, whether it prints a total of its own)
 STEPS = [
-    ("build, warnings as errors", ["WERROR=1", "lib", "tests"], False),
-    ("build by clang", ["WERROR=1", "CC=clang", "lib"], False),
+    ("build, warnings as errors", ["WERROR=1", "CUDA=0", "lib", "tests"], False),
+    ("build by clang", ["WERROR=1", "CUDA=0", "CC=clang", "lib"], False),
+    # One architecture: the release builds more. Without nvcc this builds the plain library.
+    ("CUDA compiles", ["WERROR=1", "CUDA_ARCHS=90a", "lib"], False),
     ("lint", ["lint"], False),
     ("header alone", ["check-header"], False),
-    ("symbols", ["WERROR=1", "check-symbols"], False),
+    ("symbols", ["WERROR=1", "CUDA=0", "check-symbols"], False),
+    ("ABI", ["check-abi"], False),
     ("tables are what their program prints", ["check-tables"], False),
-    ("tests", ["WERROR=1", "check-fast"], True),
-    ("tests under address and UB sanitizers", ["WERROR=1", "check-asan"], True),
-    ("demo", ["demo"], False),
+    ("tests", ["WERROR=1", "CUDA=0", "check-fast"], True),
+    ("tests under address and UB sanitizers", ["WERROR=1", "CUDA=0", "check-asan"], True),
+    ("examples", ["CUDA=0", "check-examples"], False),
+    ("install", ["CUDA=0", "check-install"], False),
+    ("Python and Rust", ["CUDA=0", "check-bindings"], False),
+    ("documentation", ["docs"], False),
+    ("demo", ["CUDA=0", "demo"], False),
 ]
 
 

@@ -14,10 +14,13 @@ $(DEMO): $(B)/examples/demo/demo.o $(B)/examples/demo/measure.o $(B)/examples/co
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lcjson -lm
 
-# MODEL=qwen2.5-coder-1.5b shows another capture; LAYER=all|first|middle|last.
+# MODEL=qwen2.5-coder-1.5b shows another committed capture; gemma3-270m, whose licence forbids
+# committing, is captured first.
 MODEL ?= smollm2-135m
+CAPTURE = $(firstword $(wildcard test/data/$(MODEL).safetensors) build/data/$(MODEL).safetensors)
 demo: $(DEMO)
-	$(DEMO) test/data/$(MODEL).safetensors
+	@[ -f $(CAPTURE) ] || $(MAKE) --no-print-directory capture MODEL=$(MODEL)
+	$(DEMO) $(CAPTURE)
 
 capture:
 	sh tools/capture/capture.sh $(MODEL)

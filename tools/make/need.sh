@@ -15,7 +15,7 @@ missing() {
         case $package in
         gcc) command -v "${CC:-cc}" >/dev/null || command -v gcc >/dev/null || echo gcc libc6-dev ;;
         make) command -v make >/dev/null || echo make ;;
-        python3 | clang | clang-format | pkg-config | cmake) command -v "$package" >/dev/null || echo "$package" ;;
+        python3 | clang | clang-format | pkg-config | cmake | cargo) command -v "$package" >/dev/null || echo "$package" ;;
         g++) command -v g++ >/dev/null || echo g++ ;;
         abigail-tools) command -v abidiff >/dev/null || echo "$package" ;;
         librandom123-dev) has_header Random123/philox.h || echo "$package" ;;

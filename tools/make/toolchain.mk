@@ -3,7 +3,7 @@
 
 PACKAGES_BUILD := gcc make librandom123-dev
 PACKAGES_TEST := g++ libcmocka-dev libcjson-dev python3 clang clang-format libclang-rt-14-dev pkg-config cmake \
-	abigail-tools
+	abigail-tools cargo
 
 HAVE_NVCC := $(shell command -v nvcc 2>/dev/null)
 ifeq ($(CUDA),auto)
