@@ -90,7 +90,11 @@ void check_attention(void) {
     static const uint32_t dims[] = {32, 64, 80, 96, 112, 160, 192, 224, 256, 320, 512, 576};
     static const uint32_t lengths[] = {0, 1, 31, 32, 33, 63, 64, 65, 77, 128, 500, 2048, 3001};
     static const uint32_t pages[] = {16, 32, 128, 256};
+    static const uint32_t fast_dims[] = {64, 96, 192, 256};
     for (int v = 0; v < N_VARIANTS; v++) {
+        for (uint32_t i = 0; i < 8; i++)
+            one_shape(v,
+                      (struct shape){i % 2 ? 3 : 8, fast_dims[i / 2], fast_dims[i / 2], 64, 333});
         for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
             one_shape(v, (struct shape){groups[i], 128, 128, 64, 300});
         for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
