@@ -5,51 +5,13 @@
 #define TEST_ACCURACY_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "common/check.h"
 #include "oracle/oracle.h"
-#include "tq/tq.h"
-
-/* By how much fewer samples are taken under the sanitizers, which slow the oracle down
- * several times. Tolerances that hang on the number of samples are computed from it. */
-#if defined(__SANITIZE_ADDRESS__)
-enum { ACC_FEWER = 8 };
-#else
-enum { ACC_FEWER = 1 };
-#endif
-
-/* Fails with the library's words. */
-#define ACC_OK(call)                                                                    \
-    do {                                                                                \
-        tq_status acc_status = (call);                                                  \
-        if (acc_status != TQ_OK)                                                        \
-            fail_msg("%s: %s: %s", #call, tq_status_name(acc_status), tq_last_error()); \
-    } while (0)
-
-/* Fails unless got is at most limit; NaN fails too. */
-#define ACC_AT_MOST(got, limit, ...) acc_at_most(got, limit, __FILE__, __LINE__, __VA_ARGS__)
-
-__attribute__((format(printf, 5, 6))) static inline void
-acc_at_most(double got, double limit, const char *file, int line, const char *format, ...) {
-    if (got <= limit)
-        return;
-    char what[200];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    print_error("%s: got %.6g, limit %.6g\n", what, got, limit);
-    _fail(file, line);
-}
 
 /* ---- rows ---- */
 
@@ -96,13 +58,13 @@ static inline double acc_distortion(size_t d, const double *x, const double *y) 
 
 static inline tq_format_info acc_format_at(uint32_t index) {
     tq_format_info info = {.struct_size = sizeof info};
-    ACC_OK(tq_format_get(index, &info));
+    OK(tq_format_get(index, &info));
     return info;
 }
 
 static inline tq_variant_info acc_variant_at(uint32_t index) {
     tq_variant_info info = {.struct_size = sizeof info};
-    ACC_OK(tq_variant_get(index, &info));
+    OK(tq_variant_get(index, &info));
     return info;
 }
 
@@ -115,11 +77,12 @@ static inline const char *acc_format_name(tq_format format) {
 
 /* ---- codec ---- */
 
-/* The CPU context that every test shares. */
+/* The CPU context that every test shares: reference kernels, whose codes are everyone's. */
 static inline tq_context *acc_context(void) {
     static tq_context *ctx;
+    tq_context_config config = {.struct_size = sizeof config, .cpu_features_disabled = UINT64_MAX};
     if (!ctx)
-        ACC_OK(tq_context_create(NULL, &ctx));
+        OK(tq_context_create(&config, &ctx));
     return ctx;
 }
 
@@ -127,14 +90,14 @@ static inline tq_codec *acc_codec(tq_format format, size_t d, uint64_t seed) {
     tq_codec_config config = {
         .struct_size = sizeof config, .format = format, .dim = (uint32_t)d, .seed = seed};
     tq_codec *codec = NULL;
-    ACC_OK(tq_codec_create(acc_context(), &config, &codec));
+    OK(tq_codec_create(acc_context(), &config, &codec));
     return codec;
 }
 
 static inline uint8_t *acc_encode(const tq_codec *codec, size_t n, const float *rows) {
     uint8_t *codes = orc_alloc(n, tq_codec_row_bytes(codec));
     tq_rows_in in = acc_in(rows);
-    ACC_OK(tq_codec_encode(codec, n, &in, codes));
+    OK(tq_codec_encode(codec, n, &in, codes));
     return codes;
 }
 
@@ -145,7 +108,7 @@ static inline float *acc_roundtrip(tq_format format, size_t d, uint64_t seed, si
     uint8_t *codes = acc_encode(codec, n, rows);
     float *decoded = acc_floats(n * d);
     tq_rows_out out = acc_out(decoded);
-    ACC_OK(tq_codec_decode(codec, n, codes, &out));
+    OK(tq_codec_decode(codec, n, codes, &out));
     free(codes);
     tq_codec_destroy(codec);
     return decoded;
@@ -171,8 +134,8 @@ static inline void acc_cache_make(struct acc_cache *c, tq_format k, tq_format v,
                               .layer_formats = &formats,
                               .seed = seed};
     *c = (struct acc_cache){.d = d, .kv_heads = kv_heads, .q_heads = q_heads};
-    ACC_OK(tq_cache_create(acc_context(), &config, &c->cache));
-    ACC_OK(tq_seq_create(c->cache, &c->seq));
+    OK(tq_cache_create(acc_context(), &config, &c->cache));
+    OK(tq_seq_create(c->cache, &c->seq));
 }
 
 static inline void acc_cache_free(struct acc_cache *c) {
@@ -181,14 +144,13 @@ static inline void acc_cache_free(struct acc_cache *c) {
 
 static inline void acc_append(struct acc_cache *c, size_t n, const float *k, const float *v) {
     tq_rows_in k_rows = acc_in(k), v_rows = acc_in(v);
-    ACC_OK(tq_append(c->cache, c->seq, 0, (uint32_t)n, &k_rows, &v_rows, NULL));
+    OK(tq_append(c->cache, c->seq, 0, (uint32_t)n, &k_rows, &v_rows, NULL));
 }
 
 /* The first n tokens, [token][kv head][d]. */
 static inline void acc_read(const struct acc_cache *c, size_t n, float *k, float *v) {
     tq_rows_out k_rows = acc_out(k), v_rows = acc_out(v);
-    ACC_OK(
-        tq_read_rows(c->cache, c->seq, 0, 0, (uint32_t)n, k ? &k_rows : NULL, v ? &v_rows : NULL));
+    OK(tq_read_rows(c->cache, c->seq, 0, 0, (uint32_t)n, k ? &k_rows : NULL, v ? &v_rows : NULL));
 }
 
 static inline void acc_attend(const struct acc_cache *c, size_t n_queries, float scale,
@@ -197,8 +159,7 @@ static inline void acc_attend(const struct acc_cache *c, size_t n_queries, float
         .struct_size = sizeof params, .flags = TQ_ATTEND_CAUSAL, .scale = scale};
     tq_rows_in q_rows = acc_in(q);
     tq_rows_out out_rows = acc_out(out);
-    ACC_OK(tq_attend(c->cache, c->seq, 0, (uint32_t)n_queries, &params, &q_rows, &out_rows, lse,
-                     NULL));
+    OK(tq_attend(c->cache, c->seq, 0, (uint32_t)n_queries, &params, &q_rows, &out_rows, lse, NULL));
 }
 
 #endif

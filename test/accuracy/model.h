@@ -38,7 +38,7 @@ static inline struct acc_recipe acc_recipe_of(tq_format format) {
         {TQ_FORMAT_POLAR_QJL, ORC_ROW_POLAR, 0, true}, {TQ_FORMAT_LM3_QJL, ORC_ROW_SCALAR, 3, true},
         {TQ_FORMAT_LM2_QJL, ORC_ROW_SCALAR, 2, true},
     };
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+    for (size_t i = 0; i < COUNT(all); i++)
         if (all[i].format == format)
             return all[i];
     fail_msg("format %u: the oracle has no recipe for it", format);

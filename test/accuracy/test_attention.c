@@ -202,13 +202,12 @@ static void check_variant(const struct data *data, const tq_variant_info *varian
                   "KL %.2e oracle %.2e expected %.2e\n",
                   variant->name, exact, lse, got.out, oracle.out, budget.out, got.divergence,
                   oracle.divergence, budget.divergence);
-    ACC_AT_MOST(exact, 1e-6, "%s: against attention over decoded rows", variant->name);
-    ACC_AT_MOST(lse, 1e-6, "%s: lse", variant->name);
-    ACC_AT_MOST(got.out, 1.3 * oracle.out, "%s: output error", variant->name);
-    ACC_AT_MOST(got.divergence, 1.3 * oracle.divergence, "%s: KL", variant->name);
-    ACC_AT_MOST(got.out, 1.3 * budget.out, "%s: output error against the formula", variant->name);
-    ACC_AT_MOST(got.divergence, 1.3 * budget.divergence, "%s: KL against the formula",
-                variant->name);
+    AT_MOST(exact, 1e-6, "%s: against attention over decoded rows", variant->name);
+    AT_MOST(lse, 1e-6, "%s: lse", variant->name);
+    AT_MOST(got.out, 1.3 * oracle.out, "%s: output error", variant->name);
+    AT_MOST(got.divergence, 1.3 * oracle.divergence, "%s: KL", variant->name);
+    AT_MOST(got.out, 1.3 * budget.out, "%s: output error against the formula", variant->name);
+    AT_MOST(got.divergence, 1.3 * budget.divergence, "%s: KL against the formula", variant->name);
     free(out);
     free_run(&r);
 }
@@ -270,8 +269,8 @@ static void compare_turns(const char *name, size_t shift, const struct turn *a,
     double *want = acc_doubles(Q_HEADS * D, a->out), *got = acc_doubles(Q_HEADS * D, b->out);
     if (memcmp(a->k, b->k, bytes) != 0 || memcmp(a->v, b->v, bytes) != 0)
         fail_msg("%s: rows decode otherwise %zu tokens later", name, shift);
-    ACC_AT_MOST(orc_relative_l2(Q_HEADS * D, got, want), 1e-6, "%s: output %zu tokens later", name,
-                shift);
+    AT_MOST(orc_relative_l2(Q_HEADS * D, got, want), 1e-6, "%s: output %zu tokens later", name,
+            shift);
     free(want);
     free(got);
 }
@@ -283,7 +282,7 @@ static void test_position(void **state) {
     for (uint32_t i = 0; i < tq_variant_count(); i++) {
         tq_variant_info variant = acc_variant_at(i);
         struct turn base = run_turn(data, &variant, 0);
-        for (size_t s = 0; s < sizeof shifts / sizeof shifts[0]; s++) {
+        for (size_t s = 0; s < COUNT(shifts); s++) {
             struct turn later = run_turn(data, &variant, shifts[s]);
             compare_turns(variant.name, shifts[s], &base, &later);
             free_turn(&later);

@@ -4,11 +4,11 @@
 #include "accuracy/accuracy.h"
 
 enum {
-    TOKENS = ACC_FEWER > 1 ? 1024 : 4096,
+    TOKENS = FEWER > 1 ? 1024 : 4096,
     D = 128,
-    QUERIES = ACC_FEWER > 1 ? 8 : 32, /* query heads of one query and one kv head */
+    QUERIES = FEWER > 1 ? 8 : 32, /* query heads of one query and one kv head */
     FIT_TOKENS = 512,
-    DATA_SETS = ACC_FEWER > 1 ? 1 : 8 /* each with its own means and signs */
+    DATA_SETS = FEWER > 1 ? 1 : 8 /* each with its own means and signs */
 };
 
 static const orc_shape shape = {.n_queries = 1,
@@ -85,10 +85,10 @@ struct run {
 static void set_means(const struct acc_cache *c, const struct data *data, enum means means) {
     tq_rows_in k = acc_in(data->k), v = acc_in(data->v);
     if (means == MEANS_SET || means == MEANS_K || means == MEANS_V)
-        ACC_OK(tq_cache_set_means(c->cache, 0, means == MEANS_V ? NULL : data->k_mean,
-                                  means == MEANS_K ? NULL : data->v_mean));
+        OK(tq_cache_set_means(c->cache, 0, means == MEANS_V ? NULL : data->k_mean,
+                              means == MEANS_K ? NULL : data->v_mean));
     if (means == MEANS_FITTED)
-        ACC_OK(tq_cache_fit_means(c->cache, 0, FIT_TOKENS, &k, &v));
+        OK(tq_cache_fit_means(c->cache, 0, FIT_TOKENS, &k, &v));
 }
 
 /* What a difference of lse is relative to: lse is a sum with scale * q.mean, and decoded
@@ -167,14 +167,14 @@ static void test_published(void **state) {
                {1, 0.294, TQ_FORMAT_LM3, MEANS_NONE},
                {1, 0.157, TQ_FORMAT_LM3, MEANS_SET}};
     (void)state;
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < COUNT(all); i++) {
         orc_stat s = divergence(all[i].dc, all[i].format, all[i].means);
         print_message("  DC %gx, %s, %-8s KL %.3f +- %.3f, published %.3f\n", all[i].dc,
                       acc_format_name(all[i].format),
                       all[i].means == MEANS_NONE ? "plain" : "centred", s.mean, orc_stat_error(&s),
                       all[i].divergence);
-        if (ACC_FEWER == 1)
-            ACC_AT_MOST(fabs(s.mean / all[i].divergence - 1), 0.15, "KL as published");
+        if (FEWER == 1)
+            AT_MOST(fabs(s.mean / all[i].divergence - 1), 0.15, "KL as published");
     }
 }
 
@@ -188,9 +188,9 @@ static void check_gain(const struct data *data, double dc, tq_format format, dou
                   dc, name, plain.divergence, set.divergence, fitted.divergence,
                   plain.divergence / fitted.divergence, plain.out, set.out, fitted.out,
                   plain.out / fitted.out);
-    ACC_AT_MOST(factor * set.divergence, plain.divergence, "%s: KL with means set", name);
-    ACC_AT_MOST(factor * fitted.divergence, plain.divergence, "%s: KL with fitted means", name);
-    ACC_AT_MOST(sqrt(factor) * fitted.out, plain.out, "%s: output error", name);
+    AT_MOST(factor * set.divergence, plain.divergence, "%s: KL with means set", name);
+    AT_MOST(factor * fitted.divergence, plain.divergence, "%s: KL with fitted means", name);
+    AT_MOST(sqrt(factor) * fitted.out, plain.out, "%s: output error", name);
 }
 
 static void test_gain(void **state) {
@@ -214,8 +214,8 @@ static void check_exact(const struct data *data, double dc, const tq_variant_inf
     struct run r = run(data, variant->k_format, variant->v_format, means);
     print_message("  DC %3gx %-9s %-6s means, against decoded rows: out %.1e, lse %.1e\n", dc,
                   variant->name, names[means], r.kernel, r.lse);
-    ACC_AT_MOST(r.kernel, 1e-6, "%s: output", variant->name);
-    ACC_AT_MOST(r.lse, 1e-6, "%s: lse", variant->name);
+    AT_MOST(r.kernel, 1e-6, "%s: output", variant->name);
+    AT_MOST(r.lse, 1e-6, "%s: lse", variant->name);
 }
 
 static void test_exact(void **state) {

@@ -13,8 +13,8 @@
  * 0.15 to 0.2 of it at dim 128 and falls with the root of dim, so that about 1.4 million
  * coordinates are needed at any dim. D of int8 hangs on the largest coordinate of the row
  * alone and varies as much at any dim: it needs three times as many. */
-enum { COORDINATES = 1440000 / ACC_FEWER };
-#define MAX_STANDARD_ERROR (0.0025 * sqrt(ACC_FEWER))
+enum { COORDINATES = 1440000 / FEWER };
+#define MAX_STANDARD_ERROR (0.0025 * sqrt(FEWER))
 
 /* Other dims are compared with the oracle row by row, which needs few rows. */
 static bool is_measured(size_t d) {
@@ -87,10 +87,10 @@ static void check_outcome(const char *what, size_t d, const struct outcome *o) {
                   what, d, library, oracle, 100 * (library / oracle - 1), 100 * error,
                   o->difference.mean / oracle, others);
     if (is_measured(d))
-        ACC_AT_MOST(error, MAX_STANDARD_ERROR, "%s: standard error of D", what);
-    ACC_AT_MOST(fabs(library / oracle - 1), 0.01, "%s: D against the oracle", what);
-    ACC_AT_MOST(others, fmax(1e-4, 1.5 / codes), "%s: share of codes that differ", what);
-    ACC_AT_MOST(o->difference.mean / oracle, 1e-4, "%s: mean difference of D per row", what);
+        AT_MOST(error, MAX_STANDARD_ERROR, "%s: standard error of D", what);
+    AT_MOST(fabs(library / oracle - 1), 0.01, "%s: D against the oracle", what);
+    AT_MOST(others, fmax(1e-4, 1.5 / codes), "%s: share of codes that differ", what);
+    AT_MOST(o->difference.mean / oracle, 1e-4, "%s: mean difference of D per row", what);
 }
 
 static void test_keys(void **state) {
@@ -158,7 +158,7 @@ static void test_pages(void **state) {
 static void test_other_dims(void **state) {
     static size_t dims[] = {32, 48, 80, 96, 112, 144, 576};
     (void)state;
-    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
+    for (size_t i = 0; i < COUNT(dims); i++) {
         void *d = &dims[i];
         test_keys(&d);
         test_pages(&d);
@@ -178,8 +178,8 @@ static void test_polar_angles(void **state) {
         print_message("  %-12s d=%-3zu D %.5e with float angles %.5e (%+.3f %%)\n",
                       acc_format_name(formats[i]), d, o.library.mean, o.oracle.mean,
                       100 * (o.library.mean / o.oracle.mean - 1));
-        ACC_AT_MOST(fabs(o.library.mean / o.oracle.mean - 1), 0.01, "%s against float angles",
-                    acc_format_name(formats[i]));
+        AT_MOST(fabs(o.library.mean / o.oracle.mean - 1), 0.01, "%s against float angles",
+                acc_format_name(formats[i]));
         free(decoded);
         acc_model_free(&m);
     }
@@ -210,12 +210,12 @@ static void test_published(void **state) {
     size_t d = 128, n = rows_for(TQ_FORMAT_LM4, d);
     float *rows = make_rows(d, 4);
     (void)state;
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < COUNT(all); i++) {
         orc_stat s = measure(all[i].format, d, n, rows);
         print_message("  %-6s D %.5f +- %.5f, published %g\n", acc_format_name(all[i].format),
                       s.mean, orc_stat_error(&s), all[i].d);
-        ACC_AT_MOST(fabs(s.mean - all[i].d), 3 * orc_stat_error(&s) + all[i].half_digit,
-                    "%s against the published D", acc_format_name(all[i].format));
+        AT_MOST(fabs(s.mean - all[i].d), 3 * orc_stat_error(&s) + all[i].half_digit,
+                "%s against the published D", acc_format_name(all[i].format));
     }
     free(rows);
 }
@@ -231,7 +231,7 @@ static orc_stat measure_dot(tq_format format, size_t d, size_t n, const float *r
         float *query = acc_gaussian(1, d, 100 + i);
         double *q = acc_doubles(d, query);
         tq_rows_in in = acc_in(query);
-        ACC_OK(tq_codec_dot(codec, &in, n, codes, dots));
+        OK(tq_codec_dot(codec, &in, n, codes, dots));
         for (size_t r = 0; r < n; r++) {
             double error = (double)dots[r] - orc_dot(d, q, x + r * d);
             error /= orc_norm(d, q) * orc_norm(d, x + r * d);
@@ -263,8 +263,8 @@ static void test_format_info(void **state) {
                       info.name, mse.mean, info.mse, 100 * (info.mse / mse.mean - 1),
                       100 * mse_error, dot, info.dot_error, 100 * (info.dot_error / dot - 1),
                       100 * dot_error);
-        ACC_AT_MOST(fabs(info.mse / mse.mean - 1), 0.03, "%s: mse", info.name);
-        ACC_AT_MOST(fabs(info.dot_error / dot - 1), 0.05, "%s: dot_error", info.name);
+        AT_MOST(fabs(info.mse / mse.mean - 1), 0.03, "%s: mse", info.name);
+        AT_MOST(fabs(info.dot_error / dot - 1), 0.05, "%s: dot_error", info.name);
     }
     free(rows);
 }

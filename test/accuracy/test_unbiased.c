@@ -10,9 +10,9 @@
 #include "accuracy/model.h"
 
 enum {
-    SEEDS = 1000 / ACC_FEWER,
+    SEEDS = 1000 / FEWER,
     KEYS = 8, /* for every seed */
-    PAIRED_SEEDS = 160 / ACC_FEWER,
+    PAIRED_SEEDS = 160 / FEWER,
     MAX_D = 128
 };
 
@@ -48,7 +48,7 @@ static void through_codec(const tq_codec *codec, size_t d, const double *x, doub
         row[i] = (float)x[i];
     uint8_t *codes = acc_encode(codec, 1, row);
     tq_rows_out out = acc_out(row);
-    ACC_OK(tq_codec_decode(codec, 1, codes, &out));
+    OK(tq_codec_decode(codec, 1, codes, &out));
     free(codes);
     for (size_t i = 0; i < d; i++)
         decoded[i] = (double)row[i];
@@ -129,7 +129,7 @@ static double estimate(const tq_codec *codec, size_t d, const double *key, const
     }
     uint8_t *codes = acc_encode(codec, 1, row);
     tq_rows_in in = acc_in(query);
-    ACC_OK(tq_codec_dot(codec, &in, 1, codes, &dot));
+    OK(tq_codec_dot(codec, &in, 1, codes, &dot));
     free(codes);
     return (double)dot;
 }
@@ -197,10 +197,10 @@ static void check_tally(const char *what, const char *part, const struct tally *
     double bias = t->error.mean, error = orc_stat_error(&t->error);
     print_message("    %-8s bias %+.2e = %+.2f s.e., slope %.5f +- %.5f\n", part, bias,
                   bias / error, slope_of(t), slope_error(t));
-    ACC_AT_MOST(fabs(bias), 3 * error, "%s, %s: bias in standard errors is %.2f", what, part,
-                bias / error);
-    ACC_AT_MOST(fabs(slope_of(t) - 1), fmax(0.01, ACC_FEWER > 1 ? 3 * slope_error(t) : 0),
-                "%s, %s: slope is %.5f", what, part, slope_of(t));
+    AT_MOST(fabs(bias), 3 * error, "%s, %s: bias in standard errors is %.2f", what, part,
+            bias / error);
+    AT_MOST(fabs(slope_of(t) - 1), fmax(0.01, FEWER > 1 ? 3 * slope_error(t) : 0),
+            "%s, %s: slope is %.5f", what, part, slope_of(t));
 }
 
 /* B24: the estimate is unbiased. */
@@ -211,7 +211,7 @@ static void test_sketch(void **state) {
     print_message("  %s d=%zu, %s keys: %.3f of the residual in two coordinates\n", name, p->d,
                   p->sparse ? "sparse" : "Gaussian", r.share.mean);
     if (p->sparse)
-        ACC_AT_MOST(1 - r.share.mean, 0.05, "%s: energy outside of two coordinates", name);
+        AT_MOST(1 - r.share.mean, 0.05, "%s: energy outside of two coordinates", name);
     check_tally(name, "total", &r.total);
     check_tally(name, "residual", &r.residual);
 }
@@ -231,10 +231,10 @@ static void test_without_sketch(void **state) {
                 mse = acc_format_at(f).mse;
         print_message("  %-6s slope %.5f +- %.5f, 1 - D/2 is %.5f\n", acc_format_name(formats[i]),
                       slope, error, 1 - mse / 2);
-        ACC_AT_MOST(fabs(slope - (1 - mse / 2)), 4 * error + 0.015 * mse, "%s: slope",
-                    acc_format_name(formats[i]));
-        if (ACC_FEWER == 1)
-            ACC_AT_MOST(slope, 1 - 5 * error, "%s is biased", acc_format_name(formats[i]));
+        AT_MOST(fabs(slope - (1 - mse / 2)), 4 * error + 0.015 * mse, "%s: slope",
+                acc_format_name(formats[i]));
+        if (FEWER == 1)
+            AT_MOST(slope, 1 - 5 * error, "%s is biased", acc_format_name(formats[i]));
     }
 }
 
@@ -316,12 +316,11 @@ static void test_variance(void **state) {
     if (!p->sparse)
         print_message(", formula %.3e", expected_noise(p->base, p->d));
     print_message("\n");
-    ACC_AT_MOST(fabs(got / noise.exact.mean - 1), 0.01, "%s: variance against the oracle", name);
-    ACC_AT_MOST(fabs(got - noise.plain.mean), 4 * error + 0.02 * got, "%s: gains of the sketch",
-                name);
+    AT_MOST(fabs(got / noise.exact.mean - 1), 0.01, "%s: variance against the oracle", name);
+    AT_MOST(fabs(got - noise.plain.mean), 4 * error + 0.02 * got, "%s: gains of the sketch", name);
     if (!p->sparse) /* the exact gain costs a little: 3 (pi/2 - 1) / d of it */
-        ACC_AT_MOST(fabs(got / expected_noise(p->base, p->d) - 1), 4 * error / got + 0.04,
-                    "%s: variance against the formula", name);
+        AT_MOST(fabs(got / expected_noise(p->base, p->d) - 1), 4 * error / got + 0.04,
+                "%s: variance against the formula", name);
 }
 
 #define CASES(d, sparse)                                 \

@@ -1,13 +1,17 @@
 #include "common/hooks.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rows.h"
+#include "common/memory.h"
 
-/* In front of every block; the rest up to the block's alignment is canary. */
+/* Set while a thread runs a task: the library promises not to allocate there. */
+static _Thread_local int in_task;
+
+/* ---- allocator ------------------------------------------------------------------------- */
+
+/* In front of every block; the rest up to the block's alignment is unused. */
 struct header {
     size_t size, alignment;
     uint64_t magic;
@@ -20,54 +24,109 @@ static size_t front(size_t alignment) {
     return alignment > sizeof(struct header) ? alignment : 64;
 }
 
-static void *heap_alloc(void *user, size_t size, size_t alignment, tq_memory space) {
-    struct test_heap *h = user;
+static size_t whole_size(size_t size, size_t alignment) {
+    return (front(alignment) + size + TAIL + alignment - 1) / alignment * alignment;
+}
+
+static int bad_request(size_t size, size_t alignment, tq_memory space) {
+    return in_task || space != TQ_MEM_HOST || size == 0 || alignment < 16 ||
+           (alignment & (alignment - 1)) != 0;
+}
+
+static int must_fail(struct test_heap *h) {
     h->calls++;
-    if (h->fail_at && (h->calls == h->fail_at || (h->fail_for_ever && h->calls > h->fail_at)))
-        return NULL;
-    if (space != TQ_MEM_HOST || size == 0 || alignment < 16 || (alignment & (alignment - 1))) {
+    return h->fail_at && (h->calls == h->fail_at || (h->fail_for_ever && h->calls > h->fail_at));
+}
+
+static void *take(struct test_heap *h, size_t size, size_t alignment, tq_memory space) {
+    if (bad_request(size, alignment, space)) {
         h->errors++;
         return NULL;
     }
-    size_t total = front(alignment) + size + TAIL;
-    char *base = aligned_alloc(alignment, (total + alignment - 1) / alignment * alignment);
+    /* No test needs a block of 4 GiB; this keeps sizes that overflowed from being tried. */
+    char *base = size >> 32 ? NULL : aligned_alloc(alignment, whole_size(size, alignment));
     if (!base)
         return NULL;
     struct header head = {size, alignment, MAGIC};
     memcpy(base, &head, sizeof head);
-    memset(base + front(alignment), NOISE, size);
-    memset(base + front(alignment) + size, CANARY, TAIL);
+    base += front(alignment);
+    memset(base, h->zero_fill ? 0 : NOISE, size);
+    memset(base + size, CANARY, TAIL);
     h->live_blocks++;
     h->live_bytes += size;
-    return base + front(alignment);
+    return base;
 }
 
-static void heap_free(void *user, void *ptr, size_t size, size_t alignment, tq_memory space) {
+static void *heap_alloc(void *user, size_t size, size_t alignment, tq_memory space) {
     struct test_heap *h = user;
+    pthread_mutex_lock(&h->lock);
+    void *block = must_fail(h) ? NULL : take(h, size, alignment, space);
+    pthread_mutex_unlock(&h->lock);
+    return block;
+}
+
+static int canary_alive(const unsigned char *end) {
+    for (size_t i = 0; i < TAIL; i++)
+        if (end[i] != CANARY)
+            return 0;
+    return 1;
+}
+
+static void give(struct test_heap *h, char *ptr, size_t size, size_t alignment, tq_memory space) {
     struct header head;
-    char *base = (char *)ptr - front(alignment);
+    char *base = ptr - front(alignment);
     memcpy(&head, base, sizeof head);
-    if (space != TQ_MEM_HOST || head.magic != MAGIC || head.size != size ||
+    if (in_task || space != TQ_MEM_HOST || head.magic != MAGIC || head.size != size ||
         head.alignment != alignment) {
         h->errors++;
         return;
     }
-    for (size_t i = 0; i < TAIL; i++)
-        if ((unsigned char)((char *)ptr)[size + i] != CANARY) {
-            h->errors++;
-            break;
-        }
+    if (!canary_alive((unsigned char *)ptr + size))
+        h->errors++;
     h->live_blocks--;
     h->live_bytes -= size;
-    memset(base, NOISE, sizeof head);
+    memset(base, NOISE, sizeof head + size);
     free(base);
+}
+
+static void heap_free(void *user, void *ptr, size_t size, size_t alignment, tq_memory space) {
+    struct test_heap *h = user;
+    pthread_mutex_lock(&h->lock);
+    give(h, ptr, size, alignment, space);
+    pthread_mutex_unlock(&h->lock);
 }
 
 tq_allocator test_allocator(struct test_heap *h) {
     tq_allocator hooks = {
         .struct_size = sizeof hooks, .user = h, .alloc = heap_alloc, .free = heap_free};
+    pthread_mutex_init(&h->lock, NULL);
     return hooks;
 }
+
+void test_heap_fail(struct test_heap *h, uint64_t n) {
+    h->fail_at = n ? h->calls + n : 0;
+}
+
+/* ---- sparse memory --------------------------------------------------------------------- */
+
+static void *map_alloc(void *user, size_t size, size_t alignment, tq_memory space) {
+    (void)user;
+    return space == TQ_MEM_HOST && alignment <= 4096 ? sparse_alloc(size) : NULL;
+}
+
+static void map_free(void *user, void *ptr, size_t size, size_t alignment, tq_memory space) {
+    (void)user;
+    (void)alignment;
+    (void)space;
+    sparse_free(ptr, size);
+}
+
+tq_allocator sparse_allocator(void) {
+    tq_allocator hooks = {.struct_size = sizeof hooks, .alloc = map_alloc, .free = map_free};
+    return hooks;
+}
+
+/* ---- executor -------------------------------------------------------------------------- */
 
 struct run {
     void (*task)(void *arg, uint32_t index, uint32_t worker);
@@ -83,19 +142,22 @@ struct worker {
 
 static void *work(void *arg) {
     struct worker *w = arg;
+    in_task = 1;
     for (uint32_t i; (i = atomic_fetch_add(&w->run->next, 1)) < w->run->n_tasks;)
         w->run->task(w->run->arg, (i + w->run->shift) % w->run->n_tasks, w->number);
+    in_task = 0;
     return NULL;
 }
 
+/* Also with one worker in a thread of its own: the library must not care. */
 static void run_all(void *user, uint32_t n_tasks,
                     void (*task)(void *arg, uint32_t index, uint32_t worker), void *arg) {
-    static atomic_uint calls;
     struct test_threads *t = user;
     struct run run = {.task = task, .arg = arg, .n_tasks = n_tasks};
     pthread_t *threads = must_alloc(t->n_workers, sizeof *threads);
     struct worker *workers = must_alloc(t->n_workers, sizeof *workers);
-    run.shift = atomic_fetch_add(&calls, 1) * 7919u % n_tasks;
+    run.shift = (uint32_t)(++t->calls * 7919u % n_tasks);
+    t->tasks += n_tasks;
     atomic_init(&run.next, 0);
     for (uint32_t i = 0; i < t->n_workers; i++) {
         workers[i] = (struct worker){&run, i};
@@ -112,4 +174,17 @@ tq_executor test_executor(struct test_threads *t) {
     tq_executor hooks = {
         .struct_size = sizeof hooks, .n_workers = t->n_workers, .user = t, .parallel_for = run_all};
     return hooks;
+}
+
+uint64_t test_features_disabled(void) {
+    const char *level = getenv("TQ_TEST_LEVEL");
+    if (level && strcmp(level, "best") == 0)
+        return 0;
+    if (level && strcmp(level, "avx2") == 0)
+        return TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
+    return UINT64_MAX;
+}
+
+double test_attend_tolerance(void) {
+    return test_features_disabled() == UINT64_MAX ? 1e-6 : 2e-4;
 }

@@ -1,0 +1,212 @@
+/* What the codec's bytes mean: the same as in a cache, at every dim, in every type. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rig.h"
+
+enum { N_ROWS = 6, SEED = 42 };
+
+static tq_context *ctx;
+
+static int set_up(void **state) {
+    (void)state;
+    OK(tq_context_create(NULL, &ctx));
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    tq_context_destroy(ctx);
+    return 0;
+}
+
+static tq_codec *make(tq_format format, uint32_t dim) {
+    tq_codec_config c = {.struct_size = sizeof c, .format = format, .dim = dim, .seed = SEED};
+    tq_codec *codec = NULL;
+    OK(tq_codec_create(ctx, &c, &codec));
+    return codec;
+}
+
+/* Encodes and decodes into new memory. */
+static unsigned char *encoded(const tq_codec *codec, const float *rows, size_t n) {
+    unsigned char *codes = must_alloc(n, tq_codec_row_bytes(codec));
+    tq_rows_in in = rows_in(rows);
+    OK(tq_codec_encode(codec, n, &in, codes));
+    return codes;
+}
+
+static float *decoded(const tq_codec *codec, const void *codes, size_t n, uint32_t dim) {
+    float *rows = must_alloc(n * dim, sizeof *rows);
+    tq_rows_out out = rows_out(rows);
+    OK(tq_codec_decode(codec, n, codes, &out));
+    return rows;
+}
+
+/* All powers of two, the Kronecker orders and a head_dim that needs padding. */
+static const uint32_t dims[] = {32,  48,  64,  80,  96,   112,  128,  144,  160,  192,  224, 256,
+                                288, 320, 512, 576, 1024, 1152, 1280, 1792, 2048, 2304, 4096};
+
+typedef void check_fn(const tq_format_info *format, uint32_t dim, const char *name);
+
+static void for_every_format_and_dim(check_fn *check, uint32_t max_dim) {
+    char name[64];
+    for (uint32_t f = 0; f < tq_format_count(); f++)
+        for (size_t d = 0; d < COUNT(dims) && dims[d] <= max_dim; d++) {
+            tq_format_info format = format_at(f);
+            (void)snprintf(name, sizeof name, "%s, dim %u", format.name, dims[d]);
+            check(&format, dims[d], name);
+        }
+}
+
+/* ---- the same as a cache --------------------------------------------------------------- */
+
+/* Rows as keys, and as values where gains do not come in another type. */
+static void like_a_cache(const tq_format_info *format, uint32_t dim, const char *name) {
+    int both = !(format->flags & TQ_FORMAT_ROTATED);
+    tq_layer_formats pair = {format->id, both ? format->id : TQ_FORMAT_BF16};
+    tq_cache_config c = pair_config(&pair, dim, 1, 1);
+    struct rig rig = {.ctx = NULL};
+    struct rng rng = {dim};
+    c.seed = SEED;
+    rig_open(&rig, &c);
+    tq_seq seq = rig_seq(&rig);
+    tq_codec *codec = make(format->id, dim);
+    float *rows = random_rows(&rng, N_ROWS * dim, 3);
+    float *k = must_alloc(N_ROWS * dim, sizeof *k), *v = must_alloc(N_ROWS * dim, sizeof *v);
+    unsigned char *codes = encoded(codec, rows, N_ROWS);
+    float *want = decoded(codec, codes, N_ROWS, dim);
+    rig_append(&rig, seq, 0, N_ROWS, rows, rows);
+    rig_read(&rig, seq, 0, 0, N_ROWS, k, v);
+    CHECK(memcmp(k, want, N_ROWS * dim * sizeof *k) == 0, "%s: other keys", name);
+    CHECK(!both || memcmp(v, want, N_ROWS * dim * sizeof *v) == 0, "%s: other values", name);
+    tq_codec_destroy(codec);
+    rig_close(&rig);
+    free(rows);
+    free(k);
+    free(v);
+    free(codes);
+    free(want);
+}
+
+static void test_like_a_cache(void **state) {
+    (void)state;
+    for_every_format_and_dim(like_a_cache, 1024);
+}
+
+/* ---- close to the rows ----------------------------------------------------------------- */
+
+/* In the caller's basis, whatever the rotation; the bounds proper are in test/accuracy. */
+static void close_to_rows(const tq_format_info *format, uint32_t dim, const char *name) {
+    struct rng rng = {dim + 1};
+    tq_codec *codec = make(format->id, dim);
+    float *rows = random_rows(&rng, N_ROWS * dim, 5);
+    double *exact = must_alloc(N_ROWS * dim, sizeof *exact);
+    unsigned char *codes = encoded(codec, rows, N_ROWS);
+    float *got = decoded(codec, codes, N_ROWS, dim);
+    for (size_t i = 0; i < N_ROWS * dim; i++)
+        exact[i] = (double)rows[i];
+    AT_MOST(relative_error(got, exact, N_ROWS * dim), 2 * sqrt(format->mse), "%s", name);
+    tq_codec_destroy(codec);
+    free(rows);
+    free(exact);
+    free(codes);
+    free(got);
+}
+
+static void test_close_to_rows(void **state) {
+    (void)state;
+    for_every_format_and_dim(close_to_rows, 4096);
+}
+
+/* ---- dots ------------------------------------------------------------------------------ */
+
+static void dots_of_type(const tq_codec *codec, const unsigned char *codes, uint32_t dim,
+                         tq_dtype dtype, const char *name) {
+    struct rng rng = {dim + 2};
+    float *random = random_rows(&rng, dim, 2), *rows = decoded(codec, codes, N_ROWS, dim);
+    void *query = convert_rows(random, dim, dtype);
+    float *q = widen_rows(query, dim, dtype), dots[N_ROWS];
+    tq_rows_in in = {.data = query, .dtype = dtype};
+    double want[N_ROWS] = {0};
+    for (size_t i = 0; i < N_ROWS; i++)
+        for (uint32_t j = 0; j < dim; j++)
+            want[i] += (double)q[j] * (double)rows[i * dim + j];
+    OK(tq_codec_dot(codec, &in, N_ROWS, codes, dots));
+    AT_MOST(relative_error(dots, want, N_ROWS), 1e-6, "%s: dots with %s", name, dtype_name(dtype));
+    free(random);
+    free(rows);
+    free(query);
+    free(q);
+}
+
+static void dots(const tq_format_info *format, uint32_t dim, const char *name) {
+    struct rng rng = {dim + 3};
+    tq_codec *codec = make(format->id, dim);
+    float *rows = random_rows(&rng, N_ROWS * dim, 5);
+    unsigned char *codes = encoded(codec, rows, N_ROWS);
+    for (size_t t = 0; t < COUNT(all_dtypes); t++)
+        dots_of_type(codec, codes, dim, all_dtypes[t], name);
+    tq_codec_destroy(codec);
+    free(rows);
+    free(codes);
+}
+
+static void test_dots(void **state) {
+    (void)state;
+    for_every_format_and_dim(dots, 4096);
+}
+
+/* ---- types ----------------------------------------------------------------------------- */
+
+/* Rows of a type give the codes of the same numbers in f32. Decoded to a type they are the
+ * f32 rows, rounded to nearest: up to the rounding of those. */
+static void rows_of_type(const tq_codec *codec, uint32_t dim, tq_dtype dtype, const char *name) {
+    struct rng rng = {dim + 4};
+    size_t n = N_ROWS * (size_t)dim, size = tq_codec_row_bytes(codec) * N_ROWS;
+    float *random = random_rows(&rng, n, 5);
+    void *rows = convert_rows(random, n, dtype), *out = must_alloc(n, dtype_size(dtype));
+    float *same = widen_rows(rows, n, dtype);
+    unsigned char *codes = must_alloc(size, 1), *want = encoded(codec, same, N_ROWS);
+    tq_rows_in in = {.data = rows, .dtype = dtype};
+    tq_rows_out to = {.data = out, .dtype = dtype};
+    float *exact = decoded(codec, want, N_ROWS, dim);
+    OK(tq_codec_encode(codec, N_ROWS, &in, codes));
+    CHECK(memcmp(codes, want, size) == 0, "%s: codes of %s", name, dtype_name(dtype));
+    OK(tq_codec_decode(codec, N_ROWS, codes, &to));
+    for (size_t i = 0; i < n; i++) {
+        double x = (double)exact[i], got = value_of((char *)out + i * dtype_size(dtype), dtype);
+        AT_MOST(fabs(got - x), half_unit(x, dtype) + half_unit(x, TQ_F32), "%s: %s %zu", name,
+                dtype_name(dtype), i);
+    }
+    free(random);
+    free(rows);
+    free(out);
+    free(same);
+    free(codes);
+    free(want);
+    free(exact);
+}
+
+static void types(const tq_format_info *format, uint32_t dim, const char *name) {
+    tq_codec *codec = make(format->id, dim);
+    for (size_t t = 0; t < COUNT(all_dtypes); t++)
+        rows_of_type(codec, dim, all_dtypes[t], name);
+    tq_codec_destroy(codec);
+}
+
+static void test_types(void **state) {
+    (void)state;
+    for_every_format_and_dim(types, 320);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_like_a_cache),
+        cmocka_unit_test(test_close_to_rows),
+        cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_types),
+    };
+    return cmocka_run_group_tests_name("codec values", tests, set_up, tear_down);
+}

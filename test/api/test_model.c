@@ -1,0 +1,338 @@
+/* Thousands of random operations on a cache and on a model made of plain lists: which tokens
+ * each layer of each sequence holds, and which pages each sequence shares. The model knows
+ * the status of every call, every counter, and every answer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cache.h"
+#include "common/table.h"
+
+enum { LAYERS = 3, MOST_SEQS = 7, MOST_TOKENS = 300, MOST_PAGES = 1024, TOKENS = 150, STALE = 64 };
+
+static const tq_layer_formats formats[LAYERS] = {{TQ_FORMAT_LM3, TQ_FORMAT_LM4},
+                                                 {TQ_FORMAT_BF16, TQ_FORMAT_LM2},
+                                                 {TQ_FORMAT_LM2_QJL, TQ_FORMAT_INT8}};
+
+struct model_seq {
+    tq_seq id; /* 0 = no sequence here */
+    uint32_t list[LAYERS][MOST_TOKENS], n[LAYERS];
+    uint32_t pages[MOST_TOKENS], n_pages; /* numbers of the model, not of the library */
+};
+
+struct model {
+    struct rig rig;
+    struct rng rng;
+    struct table table[LAYERS];
+    struct model_seq seqs[MOST_SEQS];
+    uint32_t references[MOST_PAGES]; /* of each page */
+    tq_seq stale[STALE];
+    uint32_t n_stale, step;
+    uint32_t done[8], refused, without_pages; /* counted, so that no operation goes missing */
+    char what[64];
+};
+
+static uint32_t least(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+static uint32_t shortest(const struct model_seq *s) {
+    uint32_t n = s->n[0];
+    for (int l = 1; l < LAYERS; l++)
+        n = least(n, s->n[l]);
+    return n;
+}
+
+static uint32_t longest(const struct model_seq *s) {
+    uint32_t n = s->n[0];
+    for (int l = 1; l < LAYERS; l++)
+        n = s->n[l] > n ? s->n[l] : n;
+    return n;
+}
+
+static uint32_t pages_for(const struct model *m, uint32_t n) {
+    return (n + m->rig.c.page_tokens - 1) / m->rig.c.page_tokens;
+}
+
+/* ---- pages of the model ---------------------------------------------------------------- */
+
+static uint32_t pages_used(const struct model *m) {
+    uint32_t n = 0;
+    for (uint32_t p = 0; p < MOST_PAGES; p++)
+        n += m->references[p] > 0;
+    return n;
+}
+
+static uint32_t take_page(struct model *m) {
+    uint32_t p = 0;
+    while (m->references[p])
+        p++;
+    m->references[p] = 1;
+    return p;
+}
+
+static void keep_pages(struct model *m, struct model_seq *s, uint32_t n) {
+    while (s->n_pages > n)
+        m->references[s->pages[--s->n_pages]]--;
+}
+
+/* Whether pages [first, last) can be written; takes them when they can. */
+static int make_room(struct model *m, struct model_seq *s, uint32_t first, uint32_t last) {
+    uint32_t needed = last > s->n_pages ? last - s->n_pages : 0;
+    for (uint32_t i = first; i < least(last, s->n_pages); i++)
+        needed += m->references[s->pages[i]] > 1;
+    if (m->rig.c.max_pages && pages_used(m) + needed > m->rig.c.max_pages)
+        return 0;
+    for (uint32_t i = first; i < last; i++) {
+        if (i < s->n_pages && m->references[s->pages[i]] == 1)
+            continue;
+        if (i < s->n_pages)
+            m->references[s->pages[i]]--;
+        s->pages[i] = take_page(m);
+        s->n_pages = i + 1 > s->n_pages ? i + 1 : s->n_pages;
+    }
+    return 1;
+}
+
+/* ---- operations ------------------------------------------------------------------------ */
+
+static struct model_seq *pick(struct model *m, int alive) {
+    uint32_t first = rng_below(&m->rng, MOST_SEQS);
+    for (uint32_t i = 0; i < MOST_SEQS; i++) {
+        struct model_seq *s = &m->seqs[(first + i) % MOST_SEQS];
+        if ((s->id != 0) == alive)
+            return s;
+    }
+    return NULL;
+}
+
+/* A call that must be refused, or must not. */
+static int expect(struct model *m, tq_status got, tq_status want) {
+    CHECK(got == want, "%s: %s instead of %s: %s", m->what, tq_status_name(got),
+          tq_status_name(want), tq_last_error());
+    m->refused += got != TQ_OK;
+    return got == TQ_OK;
+}
+
+static void op_create(struct model *m) {
+    struct model_seq *s = pick(m, 0);
+    tq_seq id = 0;
+    if (!expect(m, tq_seq_create(m->rig.cache, &id), s ? TQ_OK : TQ_ERR_INVALID_STATE))
+        return;
+    memset(s, 0, sizeof *s);
+    s->id = id;
+}
+
+static void forget(struct model *m, struct model_seq *s) {
+    keep_pages(m, s, 0);
+    m->stale[m->n_stale++ % STALE] = s->id;
+    s->id = 0;
+}
+
+static void op_destroy(struct model *m) {
+    struct model_seq *s = pick(m, 1);
+    if (s && expect(m, tq_seq_destroy(m->rig.cache, s->id), TQ_OK))
+        forget(m, s);
+}
+
+static void op_reset(struct model *m) {
+    if (rng_below(&m->rng, 20))
+        return;
+    OK(tq_cache_reset(m->rig.cache));
+    for (int i = 0; i < MOST_SEQS; i++)
+        if (m->seqs[i].id)
+            forget(m, &m->seqs[i]);
+}
+
+static void append(struct model *m, struct model_seq *s, uint32_t layer, uint32_t n) {
+    uint32_t list[MOST_TOKENS], start = s->n[layer];
+    n = least(n, MOST_TOKENS - start);
+    for (uint32_t i = 0; i < n; i++)
+        list[i] = rng_below(&m->rng, TOKENS);
+    int room = n == 0 || make_room(m, s, start / m->rig.c.page_tokens, pages_for(m, start + n));
+    tq_status status = table_append(&m->table[layer], m->rig.cache, s->id, layer, list, n);
+    m->without_pages += !room;
+    if (!expect(m, status, room ? TQ_OK : TQ_ERR_OUT_OF_PAGES))
+        return;
+    memcpy(s->list[layer] + start, list, n * sizeof *list);
+    s->n[layer] += n;
+}
+
+/* To one layer, or as a model does: the same number to each. */
+static void op_append(struct model *m) {
+    struct model_seq *s = pick(m, 1);
+    uint32_t n = 1 + rng_below(&m->rng, rng_below(&m->rng, 3) ? 10 : 70);
+    if (!s)
+        return;
+    if (rng_below(&m->rng, 4) == 0) {
+        append(m, s, rng_below(&m->rng, LAYERS), n);
+        return;
+    }
+    for (uint32_t l = 0; l < LAYERS; l++)
+        append(m, s, l, longest(s) + n - s->n[l]);
+}
+
+/* What fork and truncate say to a length. */
+static tq_status prefix_status(const struct model_seq *s, uint32_t n) {
+    return n > longest(s)    ? TQ_ERR_INVALID_ARGUMENT
+           : n > shortest(s) ? TQ_ERR_INVALID_STATE
+                             : TQ_OK;
+}
+
+static void cut(struct model *m, struct model_seq *s, uint32_t n) {
+    keep_pages(m, s, pages_for(m, n));
+    for (int l = 0; l < LAYERS; l++)
+        s->n[l] = n;
+}
+
+static void op_truncate(struct model *m) {
+    struct model_seq *s = pick(m, 1);
+    if (!s)
+        return;
+    uint32_t n = rng_below(&m->rng, longest(s) + 3);
+    if (expect(m, tq_seq_truncate(m->rig.cache, s->id, n), prefix_status(s, n)))
+        cut(m, s, n);
+}
+
+static void op_fork(struct model *m) {
+    struct model_seq *s = pick(m, 1), *to = pick(m, 0);
+    tq_seq id = 0;
+    if (!s)
+        return;
+    int all = rng_below(&m->rng, 3) == 0;
+    uint32_t n = all ? longest(s) : rng_below(&m->rng, longest(s) + 3);
+    tq_status want = prefix_status(s, n);
+    if (want != TQ_OK && !to)
+        return; /* wrong for two reasons, and tq.h does not rank them */
+    want = to ? want : TQ_ERR_INVALID_STATE;
+    if (!expect(m, tq_seq_fork(m->rig.cache, s->id, all ? UINT64_MAX : n, &id), want))
+        return;
+    *to = *s;
+    to->id = id;
+    for (uint32_t i = 0; i < to->n_pages; i++)
+        m->references[to->pages[i]]++;
+    cut(m, to, n);
+}
+
+static void op_attend(struct model *m) {
+    struct model_seq *s = pick(m, 1);
+    if (!s)
+        return;
+    uint32_t l = rng_below(&m->rng, LAYERS), n_queries = 1 + rng_below(&m->rng, 4);
+    table_attend(&m->table[l], &m->rig, s->id, l, s->list[l], s->n[l], n_queries,
+                 rng_below(&m->rng, 2) ? TQ_ATTEND_CAUSAL : 0, &m->rng, m->what);
+}
+
+static void op_stale(struct model *m) {
+    if (!m->n_stale)
+        return;
+    tq_seq id = m->stale[rng_below(&m->rng, least(m->n_stale, STALE))], out = 0;
+    uint64_t length = 0;
+    uint32_t one = 0;
+    expect(m, tq_seq_length(m->rig.cache, id, 0, &length), TQ_ERR_NOT_FOUND);
+    expect(m, tq_seq_fork(m->rig.cache, id, 0, &out), TQ_ERR_NOT_FOUND);
+    expect(m, tq_seq_truncate(m->rig.cache, id, 0), TQ_ERR_NOT_FOUND);
+    expect(m, tq_seq_destroy(m->rig.cache, id), TQ_ERR_NOT_FOUND);
+    expect(m, table_append(&m->table[0], m->rig.cache, id, 0, &one, 1), TQ_ERR_NOT_FOUND);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct model *m);
+    uint32_t weight; /* of 100 */
+} operations[] = {{"append", op_append, 41}, {"attend", op_attend, 25},
+                  {"fork", op_fork, 9},      {"truncate", op_truncate, 9},
+                  {"create", op_create, 7},  {"destroy", op_destroy, 6},
+                  {"stale id", op_stale, 2}, {"reset", op_reset, 1}};
+
+/* ---- comparison ------------------------------------------------------------------------ */
+
+static void check_counters(const struct model *m) {
+    tq_cache_stats s = rig_stats(&m->rig);
+    uint64_t tokens = 0, seqs = 0, shared = 0;
+    for (int i = 0; i < MOST_SEQS; i++) {
+        seqs += m->seqs[i].id != 0;
+        tokens += m->seqs[i].id ? shortest(&m->seqs[i]) : 0;
+        for (uint32_t l = 0; m->seqs[i].id && l < LAYERS; l++)
+            CHECK(rig_length(&m->rig, m->seqs[i].id, l) == m->seqs[i].n[l], "%s: length", m->what);
+    }
+    for (uint32_t p = 0; p < MOST_PAGES; p++)
+        shared += m->references[p] > 1;
+    CHECK(s.n_seqs == seqs, "%s: %u sequences", m->what, s.n_seqs);
+    CHECK(s.tokens == tokens, "%s: %llu tokens", m->what, (unsigned long long)s.tokens);
+    CHECK(s.pages_used == pages_used(m), "%s: %llu pages instead of %u", m->what,
+          (unsigned long long)s.pages_used, pages_used(m));
+    CHECK(s.pages_shared == shared, "%s: %llu pages shared", m->what,
+          (unsigned long long)s.pages_shared);
+}
+
+static void check_contents(const struct model *m) {
+    for (int i = 0; i < MOST_SEQS; i++)
+        for (uint32_t l = 0; m->seqs[i].id && l < LAYERS; l++)
+            table_check(&m->table[l], &m->rig, m->seqs[i].id, l, m->seqs[i].list[l],
+                        m->seqs[i].n[l], m->what);
+}
+
+static void run_step(struct model *m, uint64_t seed) {
+    uint32_t dice = rng_below(&m->rng, 100), op = 0;
+    while (dice >= operations[op].weight)
+        dice -= operations[op++].weight;
+    (void)snprintf(m->what, sizeof m->what, "seed %llu, step %u, %s", (unsigned long long)seed,
+                   m->step, operations[op].name);
+    operations[op].run(m);
+    m->done[op]++;
+    check_counters(m);
+    if (++m->step % 50 == 0)
+        check_contents(m);
+}
+
+static void run_model(uint64_t seed, uint64_t max_pages, uint32_t page_tokens, uint32_t n_steps) {
+    struct model *m = must_alloc(1, sizeof *m);
+    tq_cache_config c = pair_config(formats, 64, 1, 2);
+    c.n_layers = LAYERS;
+    c.page_tokens = page_tokens;
+    c.max_pages = max_pages;
+    c.max_seqs = MOST_SEQS;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    m->rng.state = seed;
+    rig_open(&m->rig, &c);
+    for (uint32_t l = 0; l < LAYERS; l++)
+        m->table[l] = table_make(&c, l, TOKENS, seed + l);
+    while (m->step < n_steps)
+        run_step(m, seed);
+    check_contents(m);
+    for (size_t i = 0; i < COUNT(operations); i++)
+        CHECK(m->done[i] * 200 >= n_steps * operations[i].weight, "too few: %s",
+              operations[i].name);
+    CHECK(m->refused * 100 >= n_steps, "only %u calls were refused", m->refused);
+    CHECK(!max_pages || m->without_pages * 100 >= n_steps, "pages ran out only %u times",
+          m->without_pages);
+    for (uint32_t l = 0; l < LAYERS; l++)
+        table_free(&m->table[l]);
+    rig_close(&m->rig);
+    free(m);
+}
+
+static void test_model_with_few_pages(void **state) {
+    (void)state;
+    run_model(1, 45, 16, 6000);
+}
+
+static void test_model_with_larger_pages(void **state) {
+    (void)state;
+    run_model(2, 14, 64, 3000);
+}
+
+static void test_model_that_grows(void **state) {
+    (void)state;
+    run_model(3, 0, 32, 3000);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_model_with_few_pages),
+        cmocka_unit_test(test_model_with_larger_pages),
+        cmocka_unit_test(test_model_that_grows),
+    };
+    return cmocka_run_group_tests_name("model", tests, NULL, NULL);
+}
