@@ -176,6 +176,7 @@ static void open_run(struct run *r, struct bench b) {
                          .n_q_heads = r->heads * b.group,
                          .head_dim = b.dim,
                          .max_seqs = 1 << 20,
+                         .max_pages = 1,
                          .seed = 1};
     TQ(tq_variant_find(b.variant, &c.variant));
     TQ(tq_cache_estimate(r->context, &c, &footprint));

@@ -59,8 +59,10 @@ static tq_status select_kernels(const tqi_device *device, const tqi_kernels *ker
             return tqi_fail(TQ_ERR_UNSUPPORTED, "format %s has no CUDA kernels yet", f->name);
     const FastKernel *fast = find_fast(layer->k.format->id, layer->v.format->id, layer->k.layout,
                                        layer->v.layout, group);
-    layer->kernel_name[TQ_OP_ENCODE_K] = "tqk_encode_any";
-    layer->kernel_name[TQ_OP_ENCODE_V] = "tqk_encode_any";
+    const char *encoder = fast_encoder_name(layer->k.format->id, layer->v.format->id,
+                                            layer->k.layout, layer->v.layout);
+    layer->kernel_name[TQ_OP_ENCODE_K] = encoder ? encoder : "tqk_encode_any";
+    layer->kernel_name[TQ_OP_ENCODE_V] = layer->kernel_name[TQ_OP_ENCODE_K];
     layer->kernel_name[TQ_OP_SCORE] = fast ? fast->name : "tqk_attend_any";
     layer->kernel_name[TQ_OP_ACCUMULATE] = layer->kernel_name[TQ_OP_SCORE];
     return TQ_OK;

@@ -44,7 +44,7 @@ tq_status append(void *opened, const tqi_encode_job *from, tq_stream stream) {
         uint64_t left = last - job.first_page;
         job.n_pages = left < ID_CHUNK ? (uint32_t)left : ID_CHUNK;
         set_ids(&job.ids, from->view, job.first_page, job.n_pages);
-        TQI_TRY(encode_any(job, static_cast<cudaStream_t>(stream)));
+        TQI_TRY(encode(job, static_cast<cudaStream_t>(stream)));
     }
     return TQ_OK;
 }

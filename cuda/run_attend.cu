@@ -137,6 +137,7 @@ static tq_status attend_fast(const State *s, const LayerState *layer, const Atte
     job.n_tiles = (uint32_t)div_up(call.length, call.pages.page_tokens);
     job.k_step = step_of(call.k);
     job.v_step = step_of(call.v);
+    job.overlap = s->overlap;
     memcpy(job.table, layer->table, sizeof job.table);
     TQI_TRY(shape_block(s, kernel, &job));
     if (job.n_tiles > ID_CHUNK)

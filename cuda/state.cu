@@ -60,6 +60,7 @@ static tq_status fill_state(State *s, const tqi_device_config *config) {
     TQI_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, s->index));
     s->n_sms = (uint32_t)n_sms;
     s->shared_limit = (uint32_t)limit;
+    s->overlap = code_overlaps();
     s->n_kv_heads = config->n_kv_heads;
     s->n_q_heads = config->n_q_heads;
     s->k_dim = config->head_dim;

@@ -22,6 +22,7 @@ struct State {
     uint64_t row_splits;   /* (row, split) states that the workspace has room for */
     uint64_t fast_rows;    /* rows of items, and of pieces beyond one per item, for the fast path */
     uint32_t shared_limit; /* bytes of a block */
+    uint32_t overlap;      /* launches may overlap */
     uint32_t *table;       /* page ids of the sequence at hand, [max_pages] */
     uint64_t max_pages;
     /* Copies of shared pages, between use_stream() and append(). */

@@ -32,6 +32,7 @@ struct FastJob {
     uint32_t parts;        /* SCHEDULE_BLOCK: pieces of an item */
     uint32_t workers;      /* SCHEDULE_WARP */
     uint32_t warps, slots; /* of a block; page slots of a warp */
+    uint32_t overlap;      /* launches may overlap their predecessors */
     float k_step, v_step;  /* of the integers of K and V, 1 for float formats */
     uint32_t table[2][2];  /* K, V: values of the book as bytes */
     /* Workspace: */
@@ -79,6 +80,8 @@ __host__ __device__ inline uint64_t share_begin(uint64_t n, uint64_t share, uint
 /* ids: of the first n_ids pages, which are put into the table. */
 tq_status prepare_queries(const FastJob &job, const PageIds &ids, uint32_t n_ids,
                           cudaStream_t stream);
+/* Whether the code that runs here waits for its predecessor by itself. */
+bool code_overlaps();
 tq_status merge_pieces(const FastJob &job, cudaStream_t stream);
 
 } /* namespace tqi */

@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(THREADS) tqk_merge_pieces(const __grid_constan
 tq_status merge_pieces(const FastJob &job, cudaStream_t stream) {
     uint32_t dim = job.call.v.layout.dim;
     LaunchShape shape = {(uint64_t)job.call.n_heads * job.call.rows, THREADS,
-                         (WARPS + 2 * dim) * sizeof(float), stream, true};
+                         (WARPS + 2 * dim) * sizeof(float), stream, job.overlap != 0};
     return launch(tqk_merge_pieces, shape, "tqk_merge_pieces", job);
 }
 

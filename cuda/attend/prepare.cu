@@ -153,11 +153,20 @@ __global__ void __launch_bounds__(THREADS)
 
 } /* namespace */
 
+bool code_overlaps() {
+    cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, tqk_prepare_queries) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return attributes.ptxVersion >= 90; /* older code has no instruction for it */
+}
+
 tq_status prepare_queries(const FastJob &job, const PageIds &ids, uint32_t n_ids,
                           cudaStream_t stream) {
     uint32_t dim = job.call.k.layout.dim;
     LaunchShape shape = {(uint64_t)job.n_items * job.heads_per_item, THREADS,
-                         (WARPS + 2 * dim) * sizeof(float), stream, true};
+                         (WARPS + 2 * dim) * sizeof(float), stream, job.overlap != 0};
     return launch(tqk_prepare_queries, shape, "tqk_prepare_queries", job, ids, n_ids);
 }
 

@@ -308,7 +308,7 @@ template <class T, int MAX_WARPS> tq_status run_stream(const FastJob &job, cudaS
     uint64_t blocks = job.schedule == SCHEDULE_WARP ? (job.workers + job.warps - 1) / job.warps
                                                     : (uint64_t)job.n_items * job.parts;
     LaunchShape shape = {blocks, job.warps * 32, stream_shared<T>(job.warps, job.slots), stream,
-                         true};
+                         job.overlap != 0};
     return launch(tqk_stream<T, MAX_WARPS>, shape, "tqk_stream", job);
 }
 

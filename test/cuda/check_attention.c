@@ -40,6 +40,20 @@ static void one_shape(int variant, struct shape s) {
     pair_destroy(&p);
 }
 
+/* More items than multiprocessors: warps share the pages of all heads evenly. */
+static void many_heads(void) {
+    tq_cache_config config = {.n_kv_heads = 300, .n_q_heads = 600, .head_dim = 128};
+    struct pair p;
+    for (int v = 5; v < 8; v++) {
+        if (pair_create(&p, config, variants[v].k, variants[v].v)) {
+            tq_seq seq = pair_seq(&p);
+            pair_append(&p, seq, 150, TQ_BF16, 0);
+            pair_check_attend(&p, seq, 1, 0, "300 kv heads");
+        }
+        pair_destroy(&p);
+    }
+}
+
 /* Means, scales, unequal lengths of a call and the cache. */
 static void centred(int variant) {
     tq_cache_config config = {.n_kv_heads = 2, .n_q_heads = 8, .head_dim = 128};
@@ -61,12 +75,26 @@ static void centred(int variant) {
     pair_destroy(&p);
 }
 
+/* Fast and generic kernels over few tokens, both schedules of the fast one. */
+void check_sanitize(void) {
+    for (int v = 0; v < N_VARIANTS; v++)
+        one_shape(v, (struct shape){v % 2 ? 3 : 8, 128, 128, 64, 150});
+    one_shape(5, (struct shape){12, 128, 128, 64, 70});
+    one_shape(5, (struct shape){4, 64, 64, 64, 70});
+    one_shape(5, (struct shape){4, 96, 96, 16, 70});
+    many_heads();
+}
+
 void check_attention(void) {
     static const uint32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 32, 71};
     static const uint32_t dims[] = {32, 64, 80, 96, 112, 160, 192, 224, 256, 320, 512, 576};
     static const uint32_t lengths[] = {0, 1, 31, 32, 33, 63, 64, 65, 77, 128, 500, 2048, 3001};
     static const uint32_t pages[] = {16, 32, 128, 256};
+    static const uint32_t fast_dims[] = {64, 96, 192, 256};
     for (int v = 0; v < N_VARIANTS; v++) {
+        for (uint32_t i = 0; i < 8; i++)
+            one_shape(v,
+                      (struct shape){i % 2 ? 3 : 8, fast_dims[i / 2], fast_dims[i / 2], 64, 333});
         for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
             one_shape(v, (struct shape){groups[i], 128, 128, 64, 300});
         for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
@@ -79,4 +107,5 @@ void check_attention(void) {
         one_shape(v, (struct shape){4, 64, 128, 64, 200});
         centred(v);
     }
+    many_heads();
 }

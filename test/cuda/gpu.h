@@ -69,5 +69,6 @@ void check_bytes(void);
 void check_attention(void);
 void check_sequences(void);
 void check_device(void);
+void check_sanitize(void);
 
 #endif

@@ -51,7 +51,7 @@ check-cuda: $(CHECK_CUDA)
 # A tool per run; small groups, as the tools are slow.
 check-cuda-sanitize: $(CHECK_CUDA)
 	for tool in memcheck racecheck synccheck initcheck; do \
-		compute-sanitizer --tool $$tool --error-exitcode 9 $(CHECK_CUDA) sequences || exit 1; \
+		compute-sanitizer --tool $$tool --error-exitcode 9 $(CHECK_CUDA) sanitize || exit 1; \
 	done
 
 -include $(CHECK_CUDA_OBJ:.o=.d)

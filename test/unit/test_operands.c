@@ -1,0 +1,238 @@
+/*
+ * The fast CUDA kernels' reading of a page, emulated: slabs of 16 bytes a lane, byte permutes,
+ * and the element order of mma.sync m16n8k32. The operands are compared with single codes of
+ * spec/codes, and whole score tiles with dot products of integers. What the GPU runs is
+ * cuda/attend/words.cuh and tile.cuh; this proves the layout without one.
+ */
+#include "unit/unit.h"
+
+#include "spec/codes.h"
+#include "unit/rows.h"
+
+enum { TOKENS = 64 };
+
+static const uint32_t dims[] = {64, 96, 128, 192, 256};
+static struct unit_rows k_side, v_side;
+static uint8_t blob[1 << 16];
+
+/* ---- instructions -----------------------------------------------------------------------------
+ */
+
+/* Byte i of the result is the byte of {a, b} that nibble i of s names; bit 3 of the nibble
+ * repeats that byte's sign instead. */
+static uint32_t prmt(uint32_t a, uint32_t b, uint32_t s) {
+    uint64_t bytes = (uint64_t)b << 32 | a;
+    uint32_t r = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t n = s >> 4 * i & 15, byte = (uint32_t)(bytes >> 8 * (n & 7)) & 255;
+        r |= (n & 8 ? (byte & 128 ? 255u : 0) : byte) << 8 * i;
+    }
+    return r;
+}
+
+static int byte_of(uint32_t word, uint32_t i) {
+    return (int8_t)(word >> 8 * i & 255);
+}
+
+/* ---- words of a lane ----------------------------------------------------------------------------
+ */
+
+/* Word z (0..3) of a lane in a slab of a section. */
+static uint32_t slab_word(const struct tqi_layout *l, uint32_t slab, uint32_t lane, uint32_t z) {
+    return tqi_load32(blob + l->codes + slab * 512 + lane * 16 + z * 4);
+}
+
+/* Selector word `word` of the section: 8 codes in the low bits of nibbles. */
+static uint32_t selectors(const struct tqi_layout *l, uint32_t word, uint32_t lane, uint32_t z) {
+    if (l->bits == 4)
+        return slab_word(l, word, lane, z);
+    if (l->bits == 2)
+        return slab_word(l, word / 2, lane, z) >> word % 2 * 2 & 0x33333333u;
+    uint32_t set = word / 4 * 3, member = word % 4;
+    if (member < 3)
+        return slab_word(l, set + member, lane, z) & 0x77777777u;
+    return (slab_word(l, set, lane, z) >> 3 & 0x11111111u) |
+           (slab_word(l, set + 1, lane, z) >> 2 & 0x22222222u) |
+           (slab_word(l, set + 2, lane, z) >> 1 & 0x44444444u);
+}
+
+/* The book as the kernels hold it: levels of 4-bit codes, values of smaller ones. */
+static void byte_table(const struct tqi_book *b, uint32_t table[2]) {
+    uint32_t n = b->bits == 4 ? b->levels : 2 * b->levels;
+    table[0] = table[1] = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        int v = b->bits == 4 ? (b->v2[i] - 1) / 2 : b->code_v2[i] / 2;
+        table[i / 4] |= (uint32_t)(v & 255) << 8 * (i % 4);
+    }
+}
+
+static void look_up(const struct tqi_book *b, uint32_t w, uint32_t out[2]) {
+    uint32_t table[2];
+    byte_table(b, table);
+    if (b->bits != 4) {
+        out[0] = prmt(table[0], table[1], w);
+        out[1] = prmt(table[0], table[1], w >> 16);
+        return;
+    }
+    uint32_t level = w & 0x77777777u, shifted = w << 4;
+    out[0] = prmt(table[0], table[1], level) ^ prmt(w, w, 0xba98);
+    out[1] = prmt(table[0], table[1], level >> 16) ^ prmt(shifted, shifted, 0xba98);
+}
+
+/* ---- pages of random codes ----------------------------------------------------------------------
+ */
+
+static void make_page(tq_format k, tq_format v, uint32_t dim, uint64_t seed) {
+    uint64_t state = seed;
+    unit_page(&k_side, k, &v_side, v, dim, TOKENS, seed);
+    memset(blob, 0xff, sizeof blob);
+    const struct tqi_layout *sides[2] = {&k_side.rows.layout, &v_side.rows.layout};
+    for (int s = 0; s < 2; s++)
+        for (uint32_t token = 0; token < TOKENS; token++)
+            for (uint32_t d = 0; d < dim; d++)
+                tqi_put_code(sides[s], blob, token, d, unit_below(&state, 1u << sides[s]->bits));
+}
+
+/* Twice the value of a code, in steps; operands hold whole numbers, 4-bit ones lack a half. */
+static int twice(const struct tqi_rows *r, uint32_t token, uint32_t d) {
+    return r->book.code_v2[tqi_get_code(&r->layout, blob, token, d)];
+}
+
+static int twice_operand(const struct tqi_book *b, int operand) {
+    return 2 * operand + (b->bits == 4 ? 1 : 0);
+}
+
+/* Whether the fast kernels take whole sets of words; other pages go the generic way. */
+static int is_fast(uint32_t bits, uint32_t dim) {
+    return bits != 3 || TOKENS / 32 * (dim / 32) % 4 == 0;
+}
+
+/* ---- operands
+ * ------------------------------------------------------------------------------------ */
+
+static void check_key_words(const struct tqi_rows *r) {
+    uint32_t dim = r->layout.dim, columns = dim / 32, out[2];
+    for (uint32_t lane = 0; lane < 32; lane++)
+        for (uint32_t word = 0; word < 2 * columns; word++)
+            for (uint32_t z = 0; z < 4; z++) {
+                uint32_t token = word / columns * 32 + lane / 4 * 4 + z;
+                uint32_t first = dim / 4 * (lane % 4) + word % columns * 8;
+                look_up(&r->book, selectors(&r->layout, word, lane, z), out);
+                for (uint32_t n = 0; n < 8; n++)
+                    CHECK(twice_operand(&r->book, byte_of(out[n / 4], n % 4)) ==
+                              twice(r, token, first + n),
+                          "%s dim %u lane %u word %u z %u code %u", r->format->name, dim, lane,
+                          word, z, n);
+            }
+}
+
+static void check_value_words(const struct tqi_rows *r) {
+    static const uint32_t order[8] = {0, 1, 4, 5, 2, 3, 6, 7};
+    uint32_t dim = r->layout.dim, columns = dim / 32, out[2];
+    for (uint32_t lane = 0; lane < 32; lane++)
+        for (uint32_t word = 0; word < 2 * columns; word++)
+            for (uint32_t y = 0; y < 4; y++) {
+                uint32_t first = word / columns * 32 + lane % 4 * 8;
+                uint32_t d = dim / 8 * (lane / 4) + word % columns * 4 + y;
+                look_up(&r->book, selectors(&r->layout, word, lane, y), out);
+                for (uint32_t n = 0; n < 8; n++)
+                    CHECK(twice_operand(&r->book, byte_of(out[n / 4], n % 4)) ==
+                              twice(r, first + order[n], d),
+                          "%s dim %u lane %u word %u y %u code %u", r->format->name, dim, lane,
+                          word, y, n);
+            }
+}
+
+static void operands_are_the_codes(void **state) {
+    static const tq_format formats[] = {TQ_FORMAT_LM4, TQ_FORMAT_LM3, TQ_FORMAT_LM2};
+    (void)state;
+    for (size_t f = 0; f < COUNT(formats); f++)
+        for (size_t d = 0; d < COUNT(dims); d++) {
+            if (!is_fast(tqi_format_by_id(formats[f])->bits, dims[d]))
+                continue;
+            make_page(formats[f], formats[f], dims[d], 7 + d);
+            check_key_words(&k_side.rows);
+            check_value_words(&v_side.rows);
+        }
+}
+
+/* ---- a score tile
+ * --------------------------------------------------------------------------------- */
+
+/* c += A B for one lane's row and column: A row `row` is held by lanes 4 (row % 8) + t, their
+ * registers row / 8 and row / 8 + 2; B column `column` by lanes 4 column + t. */
+static int mma_element(uint32_t a[32][4], uint32_t b[32][2], uint32_t row, uint32_t column) {
+    int sum = 0;
+    for (uint32_t t = 0; t < 4; t++)
+        for (uint32_t half = 0; half < 2; half++)
+            for (uint32_t i = 0; i < 4; i++)
+                sum += byte_of(a[row % 8 * 4 + t][row / 8 + 2 * half], i) *
+                       byte_of(b[column * 4 + t][half], i);
+    return sum;
+}
+
+/* Queries as bytes, column by column, in the lanes' dims of chunk j. */
+static void query_operand(const int8_t *q, uint32_t dim, uint32_t j, uint32_t b[32][2]) {
+    for (uint32_t lane = 0; lane < 32; lane++)
+        for (uint32_t half = 0; half < 2; half++) {
+            b[lane][half] = 0;
+            for (uint32_t i = 0; i < 4; i++) {
+                uint32_t d = dim / 4 * (lane % 4) + 8 * j + 4 * half + i;
+                b[lane][half] |= (uint32_t)(uint8_t)q[lane / 4 * dim + d] << 8 * i;
+            }
+        }
+}
+
+static void key_operand(const struct tqi_rows *r, uint32_t group, uint32_t j, uint32_t pair,
+                        uint32_t a[32][4]) {
+    uint32_t columns = r->layout.dim / 32, out[2];
+    for (uint32_t lane = 0; lane < 32; lane++)
+        for (uint32_t z = 0; z < 2; z++) {
+            look_up(&r->book, selectors(&r->layout, group * columns + j, lane, 2 * pair + z), out);
+            a[lane][z] = out[0];
+            a[lane][z + 2] = out[1];
+        }
+}
+
+static void scores_are_dot_products(void **state) {
+    uint64_t random = 3;
+    (void)state;
+    for (size_t d = 0; d < COUNT(dims); d++) {
+        uint32_t dim = dims[d], a[32][4], b[32][2];
+        int8_t q[8 * 256];
+        make_page(TQ_FORMAT_LM4, TQ_FORMAT_LM4, dim, 70 + d);
+        for (uint32_t i = 0; i < 8 * dim; i++)
+            q[i] = (int8_t)unit_below(&random, 256);
+        for (uint32_t group = 0; group < 2; group++)
+            for (uint32_t pair = 0; pair < 2; pair++) {
+                int c[16][8] = {{0}};
+                for (uint32_t j = 0; j < dim / 32; j++) {
+                    key_operand(&k_side.rows, group, j, pair, a);
+                    query_operand(q, dim, j, b);
+                    for (uint32_t row = 0; row < 16; row++)
+                        for (uint32_t column = 0; column < 8; column++)
+                            c[row][column] += mma_element(a, b, row, column);
+                }
+                for (uint32_t row = 0; row < 16; row++) {
+                    uint32_t token = 32 * group + row % 8 * 4 + 2 * pair + row / 8;
+                    for (uint32_t column = 0; column < 8; column++) {
+                        int twice_dot = 0, sum = 0;
+                        for (uint32_t i = 0; i < dim; i++) {
+                            twice_dot += q[column * dim + i] * twice(&k_side.rows, token, i);
+                            sum += q[column * dim + i];
+                        }
+                        CHECK(2 * c[row][column] + sum == twice_dot, "dim %u token %u column %u",
+                              dim, token, column);
+                    }
+                }
+            }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operands_are_the_codes),
+        cmocka_unit_test(scores_are_dot_products),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
