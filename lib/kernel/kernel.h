@@ -118,7 +118,8 @@ void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features);
 const struct tqi_level *tqi_kernels_encode(const struct tqi_kernels *kernels, tq_format f);
 const struct tqi_level *tqi_kernels_attend(const struct tqi_kernels *kernels, tq_format k,
                                            tq_format v);
-/* The reference level. */
+/* The levels. */
 const struct tqi_level *tqi_level_ref(void);
+const struct tqi_level *tqi_level_avx512(void); /* x86-64 only */
 
 #endif
