@@ -2,17 +2,17 @@
  * Stages of the AVX-512 level (F, BW, DQ, VL, VNNI, VBMI).
  *
  * Attention is two small matrix products per page: queries times keys, probabilities
- * times values. Codes are first brought into *panels*: 16 columns (tokens of K, dims of
- * V) by some steps along the sum, in the operand order of the multiply, and every panel
- * then serves all query rows of the tile.
+ * times values. Decoded codes serve all query rows of a block.
  *
- *   integer panels  (int8, lm)      a step is 4 elements of 16 columns: 64 bytes, biased
- *                                   to unsigned by 128, for VPDPBUSD
- *   float panels    (bf16, f16, fp8) a step is 1 element of 16 columns: 16 floats
+ *   integer formats (int8, lm)      bytes, biased to unsigned by 128, for VPDPBUSD; the
+ *                                   left operand, queries or probabilities, is 16-bit
+ *                                   fixed point in two planes of signed bytes, value =
+ *                                   256 * high + low, with one scale per row
+ *   float formats (bf16, f16, fp8)  panels: 16 columns (tokens of K, dims of V) in binary32
+ *                                   by steps along the sum
  *
- * The left operand of the integer product, queries or probabilities, is 16-bit fixed
- * point in two planes of signed bytes, value = 256 * high + low, with one scale per row.
- * Integer sums are exact, so that a row's bits do not depend on its neighbours.
+ * Integer sums are exact and float sums run in a fixed order, so that a row's bits do not
+ * depend on its neighbours.
  */
 #ifndef TQI_KERNEL_AVX512_H
 #define TQI_KERNEL_AVX512_H
@@ -33,8 +33,8 @@ enum {
 #define TQK_UNROLL _Pragma("GCC unroll 16")
 #define TQK_INLINE static inline __attribute__((always_inline))
 
-/* A query row. Integer formats: the planes follow, dim_pad bytes each. Float formats:
- * dim_pad floats follow. */
+/* A query row. Integer formats: 128 bytes for every 4 dims of a lane follow, see
+ * score_int_avx512.c. Float formats: dim_pad floats follow. */
 struct tqk_query_avx512 {
     float scale;  /* query = integer * scale; NaN spoils the row */
     int32_t bias; /* joins every integer sum: takes out the bias of the codes */
@@ -80,33 +80,27 @@ static inline int32_t tqk_bias_avx512(const struct tqi_rows *rows, int32_t sum) 
     return -128 * sum + (tqk_has_half_avx512(rows) ? (sum + 1) >> 1 : 0);
 }
 
-/* unpack: tokens [token, token + 16 * panels) of a page to K panels of dim_pad elements
- * along the sum. */
+/* unpack: tokens [token, token + 16 * panels) of a page to float K panels of dim_pad steps. */
 typedef void tqk_unpack_k_fn_avx512(const struct tqi_rows *k, const uint8_t *blob, uint32_t token,
                                     uint32_t panels, void *panel);
 /* Dims [dim, dim + 16 * panels) and the first n_tokens tokens (rounded up to a group) to V
- * panels. Integer panels order 8 tokens 0 1 4 5 2 3 6 7. */
+ * panels. */
 typedef void tqk_unpack_v_fn_avx512(const struct tqi_rows *v, const uint8_t *blob, uint32_t dim,
                                     uint32_t panels, uint32_t n_tokens, void *panel);
-tqk_unpack_k_fn_avx512 tqk_unpack_k_lm4_avx512, tqk_unpack_k_lm3_avx512, tqk_unpack_k_lm2_avx512,
-    tqk_unpack_k_int8_avx512, tqk_unpack_k_fp8_avx512, tqk_unpack_k_bf16_avx512,
-    tqk_unpack_k_f16_avx512;
-tqk_unpack_v_fn_avx512 tqk_unpack_v_lm4_avx512, tqk_unpack_v_lm3_avx512, tqk_unpack_v_lm2_avx512,
-    tqk_unpack_v_int8_avx512, tqk_unpack_v_fp8_avx512, tqk_unpack_v_bf16_avx512,
-    tqk_unpack_v_f16_avx512;
+tqk_unpack_k_fn_avx512 tqk_unpack_k_fp8_avx512, tqk_unpack_k_bf16_avx512, tqk_unpack_k_f16_avx512;
+tqk_unpack_v_fn_avx512 tqk_unpack_v_fp8_avx512, tqk_unpack_v_bf16_avx512, tqk_unpack_v_f16_avx512;
 
-/* Bytes of a panel with `steps` elements along the sum. */
-static inline size_t tqk_panel_bytes_avx512(const struct tqi_rows *rows, uint32_t elements) {
-    return (size_t)elements * (tqk_is_integer_avx512(rows) ? 16 : 64);
+/* Bytes of a panel with `elements` along the sum. */
+static inline size_t tqk_panel_bytes_avx512(uint32_t elements) {
+    return (size_t)elements * TQK_COLUMNS_AVX512 * sizeof(float);
 }
 
 /* rotate: x <- H D x, not normalised, in the order of spec/rotation.h; and D H^T x. */
 void tqk_rotate_avx512(const struct tqi_rotation *r, float *x);
 void tqk_unrotate_avx512(const struct tqi_rotation *r, float *x);
 
-/* Sum and maximum of 16-bit fixed point rows: x * scale to planes of n bytes (n a
- * multiple of 16), returns the sum of the integers. */
-int32_t tqk_split_planes_avx512(const float *x, uint32_t n, float scale, uint8_t *planes);
+/* Query rows of the integer formats. */
+tqi_prepare_fn tqk_prepare_int_avx512;
 
 #define TQI_ENCODE(id, format, level) tqi_encode_fn tqk_encode_##format##_##level;
 #define TQI_SCORE(id, format, level) tqi_score_fn tqk_score_##format##_##level;

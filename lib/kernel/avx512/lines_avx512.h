@@ -15,8 +15,13 @@ struct tqk_codes_avx512 {
 static inline struct tqk_codes_avx512 tqk_codes_of_avx512(const struct tqi_layout *l,
                                                           const uint8_t *blob) {
     struct tqk_codes_avx512 c = {l, blob + l->codes, (size_t)tqi_slab_lanes(l) * 4, 0xffff};
-    if (l->side == TQI_SIDE_V && l->group == 16)
-        c.lanes = 0x00ff;
+    return c;
+}
+
+static inline struct tqk_codes_avx512 tqk_codes_of_v_avx512(const struct tqi_layout *l,
+                                                            const uint8_t *blob) {
+    struct tqk_codes_avx512 c = tqk_codes_of_avx512(l, blob);
+    c.lanes = l->group == 16 ? 0x00ff : 0xffff;
     return c;
 }
 
@@ -24,7 +29,8 @@ TQK_INLINE __m512i tqk_line_avx512(const struct tqk_codes_avx512 *c, uint32_t sl
     const uint8_t *from = c->at + slab * c->slab + at;
     /* The other side of the page, or the codes of the next page's head, comes next. */
     _mm_prefetch((const char *)from + c->l->codes_size, _MM_HINT_T0);
-    return _mm512_maskz_loadu_epi32(c->lanes, from);
+    return c->lanes == 0xffff ? _mm512_loadu_si512(from)
+                              : _mm512_maskz_loadu_epi32(c->lanes, from);
 }
 
 /* 4 x 4 pieces of 16 bytes. */

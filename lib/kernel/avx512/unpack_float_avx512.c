@@ -72,7 +72,7 @@ TQK_INLINE void put_tokens(float *to, enum source source, uint32_t slab, __m512i
 TQK_INLINE void unpack_v(const struct tqi_rows *v, enum source source, const uint8_t *blob,
                          uint32_t dim, uint32_t panels, uint32_t n_tokens, float *panel) {
     const struct tqi_layout *l = &v->layout;
-    struct tqk_codes_avx512 c = tqk_codes_of_avx512(l, blob);
+    struct tqk_codes_avx512 c = tqk_codes_of_v_avx512(l, blob);
     uint32_t per_lane = l->dim_pad / 32, groups = (n_tokens + l->group - 1) / l->group;
     uint32_t octets = l->group / 8, slabs = source == E4M3 ? 2 : 4;
     for (uint32_t p = 0; p < panels; p++) {
