@@ -90,12 +90,11 @@ TQK_INLINE void load_group(const struct job *j, enum tqk_source_avx512 source,
 }
 
 /* Sums of rows and 2 x 16 dims. */
-TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, uint32_t dim,
-                    uint32_t first_row, uint32_t rows, __m512i *sum) {
-    const struct tqi_layout *l = &j->v->layout;
-    struct tqk_quads_avx512 q[2] = {tqk_quads_of_avx512(l, dim), tqk_quads_of_avx512(l, dim + 16)};
+TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source,
+                    const struct tqk_quads_avx512 q[2], uint32_t first_row, uint32_t rows,
+                    __m512i *sum) {
     const uint8_t *planes = j->planes + (size_t)first_row * 2 * j->n_tokens;
-    uint32_t per_lane = l->dim_pad / 32, halves = 2 / tqk_operands_avx512(source);
+    uint32_t per_lane = j->v->layout.dim_pad / 32, halves = 2 / tqk_operands_avx512(source);
     __m512i high[8], low[8];
     TQK_UNROLL
     for (uint32_t i = 0; i < rows * 2; i++) {
@@ -121,6 +120,8 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, uint32_t
                 for (uint32_t i = 0; i < tqk_operands_avx512(source); i++) {
                     __m512i h = tqk_spread32_avx512(from + 4 * i);
                     __m512i s = tqk_spread32_avx512(from + j->n_tokens + 4 * i);
+                    TQK_KEEP(h);
+                    TQK_KEEP(s);
                     high[2 * r] = _mm512_dpbusd_epi32(high[2 * r], a[i], h);
                     high[2 * r + 1] = _mm512_dpbusd_epi32(high[2 * r + 1], b[i], h);
                     low[2 * r] = _mm512_dpbusd_epi32(low[2 * r], a[i], s);
@@ -136,9 +137,9 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, uint32_t
 }
 
 TQK_INLINE void sum_rows(const struct job *j, enum tqk_source_avx512 source, uint32_t dim,
-                         uint32_t first_row, uint32_t rows) {
+                         const struct tqk_quads_avx512 q[2], uint32_t first_row, uint32_t rows) {
     __m512i sum[8];
-    dot(j, source, dim, first_row, rows, sum);
+    dot(j, source, q, first_row, rows, sum);
     TQK_UNROLL
     for (uint32_t r = 0; r < rows; r++) {
         struct tqk_state_avx512 *s = (void *)(j->states + (first_row + r) * j->state_bytes);
@@ -164,16 +165,20 @@ TQK_INLINE void accumulate(const struct tqi_rows *v, enum tqk_source_avx512 sour
     j.groups = (tile->last + l->group - 1) / l->group;
     j.n_tokens = j.groups * l->group;
     fill_planes(&j, probabilities, score_stride);
+    struct tqk_quad_walk_avx512 walk = tqk_quad_walk_avx512(l, 0);
     for (uint32_t dim = 0; dim < l->dim_pad; dim += 32) {
         uint32_t r = 0;
+        struct tqk_quads_avx512 q[2];
+        q[0] = tqk_next_quads_avx512(&walk);
+        q[1] = tqk_next_quads_avx512(&walk);
         for (; r + 4 <= n_rows; r += 4)
-            sum_rows(&j, source, dim, r, 4);
+            sum_rows(&j, source, dim, q, r, 4);
         if (n_rows - r == 3)
-            sum_rows(&j, source, dim, r, 3);
+            sum_rows(&j, source, dim, q, r, 3);
         else if (n_rows - r == 2)
-            sum_rows(&j, source, dim, r, 2);
+            sum_rows(&j, source, dim, q, r, 2);
         else if (n_rows - r == 1)
-            sum_rows(&j, source, dim, r, 1);
+            sum_rows(&j, source, dim, q, r, 1);
     }
 }
 

@@ -31,6 +31,9 @@ enum {
 
 /* Asks for complete unrolling of loops over register arrays. */
 #define TQK_UNROLL _Pragma("GCC unroll 16")
+/* Keeps a loaded operand in its register: compilers else fold the load into each of its
+ * uses, and full-width loads are as scarce as multiplies. */
+#define TQK_KEEP(x) __asm__("" : "+v"(x))
 #define TQK_INLINE static inline __attribute__((always_inline))
 
 /* A query row. Integer formats: 128 bytes for every 4 dims of a lane follow, see

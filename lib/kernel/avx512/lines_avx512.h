@@ -49,13 +49,31 @@ struct tqk_quads_avx512 {
     size_t at[4];
 };
 
-TQK_INLINE struct tqk_quads_avx512 tqk_quads_of_avx512(const struct tqi_layout *l, uint32_t dim) {
-    struct tqk_quads_avx512 q;
+/* Steps from quad to quad through the lanes of a slab: divisions would cost as much as the
+ * decoding. */
+struct tqk_quad_walk_avx512 {
+    uint32_t word, per_lane;
+    size_t at, lane_bytes;
+};
+
+static inline struct tqk_quad_walk_avx512 tqk_quad_walk_avx512(const struct tqi_layout *l,
+                                                               uint32_t dim) {
     uint32_t per_lane = l->dim_pad / 32;
+    size_t lane_bytes = (size_t)l->group * 2;
+    struct tqk_quad_walk_avx512 w = {dim / 4 % per_lane, per_lane, dim / 4 / per_lane * lane_bytes,
+                                     lane_bytes};
+    return w;
+}
+
+TQK_INLINE struct tqk_quads_avx512 tqk_next_quads_avx512(struct tqk_quad_walk_avx512 *w) {
+    struct tqk_quads_avx512 q;
+    TQK_UNROLL
     for (uint32_t i = 0; i < 4; i++) {
-        uint32_t quad = dim / 4 + i;
-        q.word[i] = quad % per_lane;
-        q.at[i] = (size_t)(quad / per_lane) * l->group * 2;
+        q.word[i] = w->word;
+        q.at[i] = w->at;
+        bool wrap = ++w->word == w->per_lane;
+        w->word = wrap ? 0 : w->word;
+        w->at += wrap ? w->lane_bytes : 0;
     }
     return q;
 }

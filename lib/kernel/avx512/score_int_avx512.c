@@ -125,6 +125,8 @@ TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const 
             for (uint32_t i = 0; i < tqk_operands_avx512(source); i++) {
                 const uint8_t *from = q + (size_t)(w * tqk_operands_avx512(source) + i) * 128;
                 __m512i h = _mm512_load_si512(from), l = _mm512_load_si512(from + 64);
+                TQK_KEEP(h);
+                TQK_KEEP(l);
                 high[2 * r] = _mm512_dpbusd_epi32(high[2 * r], x[i], h);
                 high[2 * r + 1] = _mm512_dpbusd_epi32(high[2 * r + 1], y[i], h);
                 low[2 * r] = _mm512_dpbusd_epi32(low[2 * r], x[i], l);

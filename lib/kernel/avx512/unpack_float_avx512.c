@@ -75,8 +75,9 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, enum source source, const uin
     struct tqk_codes_avx512 c = tqk_codes_of_v_avx512(l, blob);
     uint32_t per_lane = l->dim_pad / 32, groups = (n_tokens + l->group - 1) / l->group;
     uint32_t octets = l->group / 8, slabs = source == E4M3 ? 2 : 4;
+    struct tqk_quad_walk_avx512 walk = tqk_quad_walk_avx512(l, dim);
     for (uint32_t p = 0; p < panels; p++) {
-        struct tqk_quads_avx512 q = tqk_quads_of_avx512(l, dim + 16 * p);
+        struct tqk_quads_avx512 q = tqk_next_quads_avx512(&walk);
         for (uint32_t g = 0; g < groups; g++) {
             float *to = panel + (size_t)(p * groups + g) * l->group * 16;
             TQK_UNROLL
