@@ -113,6 +113,7 @@ tqi_prepare_fn tqk_prepare_int_avx512;
 #undef TQI_SCORE
 #undef TQI_ACCUMULATE
 
+tqi_load_fn tqk_load_avx512;
 tqi_prepare_fn tqk_prepare_avx512;
 tqi_softmax_fn tqk_softmax_avx512;
 tqi_state_clear_fn tqk_state_clear_avx512;
