@@ -94,6 +94,8 @@ static void attend_page(const struct plan *p, struct workspace *w, uint32_t head
     uint64_t start = page * page_tokens;
     struct tqi_tile tile = {.blob = tqi_view_blob(&p->job->view, page, head), .first = 0};
     tile.last = (uint32_t)(to - start < page_tokens ? to - start : page_tokens);
+    if (to - start > page_tokens)
+        tile.next = tqi_view_blob(&p->job->view, page + 1, head);
     for (uint32_t r = 0; r < n_rows; r++) {
         uint64_t sees = visible_of(p, first_row + r);
         uint64_t here = sees > start ? sees - start : 0;

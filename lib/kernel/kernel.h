@@ -33,11 +33,13 @@ typedef void tqi_store_fn(const double *row, uint32_t dim, tq_dtype dtype, void 
 typedef void tqi_encode_fn(const struct tqi_rows *rows, float inv_scale, float *x, uint8_t *blob,
                            uint32_t token);
 
-/* Tokens [first, last) of one page; scale of fp8. */
+/* Tokens [first, last) of one page; scale of fp8. next: the page that will be read after
+ * this one, for prefetching; NULL = not known. */
 struct tqi_tile {
     const uint8_t *blob;
     uint32_t first, last;
     float scale;
+    const uint8_t *next;
 };
 
 /* One query row to the level's form, in the basis of the codes. */

@@ -81,7 +81,7 @@ static void accumulate(const struct tqi_rows *v, const struct tqi_tile *tile,
     j.scale = v->format->kind == TQI_KIND_FP8 ? tile->scale : 1;
     float_left(&j, probabilities, score_stride);
     for (uint32_t dim = 0; dim < l->dim_pad; dim += 32) {
-        unpack(v, tile->blob, dim, 2, tile->last, scratch);
+        unpack(v, tile, dim, 2, tile->last, scratch);
         float_rows(&j, dim);
     }
 }

@@ -160,7 +160,7 @@ TQK_INLINE void accumulate(const struct tqi_rows *v, enum tqk_source_avx512 sour
     const struct tqi_layout *l = &v->layout;
     struct job j = {.v = v, .tile = tile, .states = states, .state_bytes = state_bytes,
                     .n_rows = n_rows, .planes = scratch, .octets = l->group / 8};
-    j.codes = tqk_codes_of_v_avx512(l, tile->blob);
+    j.codes = tqk_codes_of_v_avx512(l, tile);
     j.table = tqk_table_of_avx512(v);
     j.groups = (tile->last + l->group - 1) / l->group;
     j.n_tokens = j.groups * l->group;

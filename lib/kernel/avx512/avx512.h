@@ -84,12 +84,12 @@ static inline int32_t tqk_bias_avx512(const struct tqi_rows *rows, int32_t sum) 
 }
 
 /* unpack: tokens [token, token + 16 * panels) of a page to float K panels of dim_pad steps. */
-typedef void tqk_unpack_k_fn_avx512(const struct tqi_rows *k, const uint8_t *blob, uint32_t token,
-                                    uint32_t panels, void *panel);
+typedef void tqk_unpack_k_fn_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,
+                                    uint32_t token, uint32_t panels, void *panel);
 /* Dims [dim, dim + 16 * panels) and the first n_tokens tokens (rounded up to a group) to V
  * panels. */
-typedef void tqk_unpack_v_fn_avx512(const struct tqi_rows *v, const uint8_t *blob, uint32_t dim,
-                                    uint32_t panels, uint32_t n_tokens, void *panel);
+typedef void tqk_unpack_v_fn_avx512(const struct tqi_rows *v, const struct tqi_tile *tile,
+                                    uint32_t dim, uint32_t panels, uint32_t n_tokens, void *panel);
 tqk_unpack_k_fn_avx512 tqk_unpack_k_fp8_avx512, tqk_unpack_k_bf16_avx512, tqk_unpack_k_f16_avx512;
 tqk_unpack_v_fn_avx512 tqk_unpack_v_fp8_avx512, tqk_unpack_v_bf16_avx512, tqk_unpack_v_f16_avx512;
 

@@ -4,33 +4,34 @@
 
 #include "kernel/avx512/avx512.h"
 
-/* Where words of the codes are. */
+/* Where words of the codes are, and what will be read next: while keys are decoded, the values
+ * of the same page; while values are, the keys of the next page. */
 struct tqk_codes_avx512 {
     const struct tqi_layout *l;
-    const uint8_t *at; /* of the codes */
-    size_t slab;       /* bytes */
-    __mmask16 lanes;   /* of a line: pages of 16 tokens have half lines of values */
+    const uint8_t *at, *ahead;
+    size_t slab;     /* bytes */
+    __mmask16 lanes; /* of a line: pages of 16 tokens have half lines of values */
 };
 
-static inline struct tqk_codes_avx512 tqk_codes_of_avx512(const struct tqi_layout *l,
-                                                          const uint8_t *blob) {
-    struct tqk_codes_avx512 c = {l, blob + l->codes, (size_t)tqi_slab_lanes(l) * 4, 0xffff};
+static inline struct tqk_codes_avx512 tqk_codes_of_k_avx512(const struct tqi_layout *l,
+                                                            const struct tqi_tile *tile) {
+    const uint8_t *at = tile->blob + l->codes;
+    struct tqk_codes_avx512 c = {l, at, at + l->codes_size, (size_t)tqi_slab_lanes(l) * 4, 0xffff};
     return c;
 }
 
 static inline struct tqk_codes_avx512 tqk_codes_of_v_avx512(const struct tqi_layout *l,
-                                                            const uint8_t *blob) {
-    struct tqk_codes_avx512 c = tqk_codes_of_avx512(l, blob);
-    c.lanes = l->group == 16 ? 0x00ff : 0xffff;
+                                                            const struct tqi_tile *tile) {
+    struct tqk_codes_avx512 c = {l, tile->blob + l->codes, tile->next ? tile->next : tile->blob,
+                                 (size_t)tqi_slab_lanes(l) * 4, l->group == 16 ? 0x00ff : 0xffff};
     return c;
 }
 
 TQK_INLINE __m512i tqk_line_avx512(const struct tqk_codes_avx512 *c, uint32_t slab, size_t at) {
-    const uint8_t *from = c->at + slab * c->slab + at;
-    /* The other side of the page, or the codes of the next page's head, comes next. */
-    _mm_prefetch((const char *)from + c->l->codes_size, _MM_HINT_T0);
-    return c->lanes == 0xffff ? _mm512_loadu_si512(from)
-                              : _mm512_maskz_loadu_epi32(c->lanes, from);
+    size_t from = slab * c->slab + at;
+    _mm_prefetch((const char *)c->ahead + from, _MM_HINT_T0);
+    return c->lanes == 0xffff ? _mm512_loadu_si512(c->at + from)
+                              : _mm512_maskz_loadu_epi32(c->lanes, c->at + from);
 }
 
 /* 4 x 4 pieces of 16 bytes. */

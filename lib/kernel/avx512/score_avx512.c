@@ -90,7 +90,7 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const v
                       .dim_pad = l->dim_pad};
     for (uint32_t token = tile->first & ~15u; token < tile->last;) {
         uint32_t panels = token % l->group == 0 && token + 16 < tile->last && l->group == 32 ? 2 : 1;
-        unpack(k, tile->blob, token, panels, scratch);
+        unpack(k, tile, token, panels, scratch);
         b.token = token;
         for (uint32_t c = 0; c < panels; c++)
             b.gain[c] = _mm512_set1_ps(k->format->kind == TQI_KIND_FP8 ? tile->scale : 1);

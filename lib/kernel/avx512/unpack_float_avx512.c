@@ -26,10 +26,10 @@ TQK_INLINE __m512 half(__m512i word, int h, bool bf16) {
 enum source { E4M3, BF16, F16 };
 
 /* A slab holds 4 dims (e4m3) or 2 dims of the 8 of a word. */
-TQK_INLINE void unpack_k(const struct tqi_rows *k, enum source source, const uint8_t *blob,
+TQK_INLINE void unpack_k(const struct tqi_rows *k, enum source source, const struct tqi_tile *tile,
                          uint32_t token, uint32_t panels, float *panel) {
     const struct tqi_layout *l = &k->layout;
-    struct tqk_codes_avx512 c = tqk_codes_of_avx512(l, blob);
+    struct tqk_codes_avx512 c = tqk_codes_of_k_avx512(l, tile);
     uint32_t per_slab = source == E4M3 ? 4 : 2, lane_dims = l->dim_pad / 4;
     uint32_t slabs = lane_dims / per_slab, first = token / l->group * slabs;
     for (uint32_t p = 0; p < panels; p++) {
@@ -69,10 +69,10 @@ TQK_INLINE void put_tokens(float *to, enum source source, uint32_t slab, __m512i
     }
 }
 
-TQK_INLINE void unpack_v(const struct tqi_rows *v, enum source source, const uint8_t *blob,
+TQK_INLINE void unpack_v(const struct tqi_rows *v, enum source source, const struct tqi_tile *tile,
                          uint32_t dim, uint32_t panels, uint32_t n_tokens, float *panel) {
     const struct tqi_layout *l = &v->layout;
-    struct tqk_codes_avx512 c = tqk_codes_of_v_avx512(l, blob);
+    struct tqk_codes_avx512 c = tqk_codes_of_v_avx512(l, tile);
     uint32_t per_lane = l->dim_pad / 32, groups = (n_tokens + l->group - 1) / l->group;
     uint32_t octets = l->group / 8, slabs = source == E4M3 ? 2 : 4;
     struct tqk_quad_walk_avx512 walk = tqk_quad_walk_avx512(l, dim);
@@ -99,14 +99,14 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, enum source source, const uin
 }
 
 #define UNPACK(name, source)                                                                     \
-    void tqk_unpack_k_##name##_avx512(const struct tqi_rows *k, const uint8_t *blob,             \
+    void tqk_unpack_k_##name##_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,             \
                                       uint32_t token, uint32_t panels, void *panel) {            \
-        unpack_k(k, source, blob, token, panels, panel);                                         \
+        unpack_k(k, source, tile, token, panels, panel);                                         \
     }                                                                                            \
-    void tqk_unpack_v_##name##_avx512(const struct tqi_rows *v, const uint8_t *blob,             \
+    void tqk_unpack_v_##name##_avx512(const struct tqi_rows *v, const struct tqi_tile *tile,             \
                                       uint32_t dim, uint32_t panels, uint32_t n_tokens,          \
                                       void *panel) {                                             \
-        unpack_v(v, source, blob, dim, panels, n_tokens, panel);                                 \
+        unpack_v(v, source, tile, dim, panels, n_tokens, panel);                                 \
     }
 UNPACK(fp8, E4M3)
 UNPACK(bf16, BF16)
