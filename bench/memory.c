@@ -39,16 +39,24 @@ struct reading {
     uint64_t sums[64];
 };
 
-/* Wide enough to be bound by memory on any machine, without instruction flags. */
+typedef uint64_t lanes __attribute__((vector_size(64)));
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+static uint64_t sum_piece(const char *data) {
+    const lanes *p = (const void *)data;
+    lanes s[4] = {{0}};
+    for (size_t i = 0; i < PIECE / sizeof *p; i += 4)
+        for (size_t k = 0; k < 4; k++)
+            s[k] += p[i + k];
+    s[0] += s[1] + s[2] + s[3];
+    return s[0][0] + s[0][1] + s[0][2] + s[0][3] + s[0][4] + s[0][5] + s[0][6] + s[0][7];
+}
+
 static void read_piece(void *arg, uint32_t index, uint32_t worker) {
     struct reading *r = arg;
-    const uint64_t *p = (const void *)(r->data + (size_t)index * PIECE);
-    uint64_t s[8] = {0};
-    for (size_t i = 0; i < PIECE / 8; i += 8)
-        for (int k = 0; k < 8; k++)
-            s[k] += p[i + (size_t)k];
-    for (int k = 0; k < 8; k++)
-        r->sums[worker % 64] += s[k];
+    r->sums[worker % 64] += sum_piece(r->data + (size_t)index * PIECE);
 }
 
 double plain_read(struct pool *pool, uint32_t threads, size_t bytes) {

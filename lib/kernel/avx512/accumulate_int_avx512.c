@@ -164,6 +164,7 @@ TQK_INLINE void accumulate(const struct tqi_rows *v, enum tqk_source_avx512 sour
     j.table = tqk_table_of_avx512(v);
     j.groups = (tile->last + l->group - 1) / l->group;
     j.n_tokens = j.groups * l->group;
+    tqk_prefetch_gains_avx512(l, tile);
     fill_planes(&j, probabilities, score_stride);
     struct tqk_quad_walk_avx512 walk = tqk_quad_walk_avx512(l, 0);
     for (uint32_t dim = 0; dim < l->dim_pad; dim += 32) {

@@ -27,6 +27,14 @@ static inline struct tqk_codes_avx512 tqk_codes_of_v_avx512(const struct tqi_lay
     return c;
 }
 
+/* Gains of both sides of the next page lie side by side; a late one stalls a whole block. */
+static inline void tqk_prefetch_gains_avx512(const struct tqi_layout *v,
+                                             const struct tqi_tile *tile) {
+    const uint8_t *next = tile->next ? tile->next : tile->blob;
+    for (uint32_t i = 0; i < v->tokens * 4; i += 64)
+        _mm_prefetch((const char *)next + v->gains - v->tokens * 2 + i, _MM_HINT_T0);
+}
+
 TQK_INLINE __m512i tqk_line_avx512(const struct tqk_codes_avx512 *c, uint32_t slab, size_t at) {
     size_t from = slab * c->slab + at;
     _mm_prefetch((const char *)c->ahead + from, _MM_HINT_T0);

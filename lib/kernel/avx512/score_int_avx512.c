@@ -178,8 +178,9 @@ TQK_INLINE void score(const struct tqi_rows *k, enum tqk_source_avx512 source,
     for (uint32_t token = tile->first & ~15u; token < tile->last; token += 16) {
         const uint8_t *gains = tile->blob + l->gains + (size_t)token * 2;
         __m512 gain = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)gains));
-        b.word = token / l->group * b.words;
-        b.at = (size_t)(token % l->group) * 16;
+        uint32_t group = l->group == 32 ? token / 32 : token / 16;
+        b.word = group * b.words;
+        b.at = (size_t)(token - group * l->group) * 16;
         uint32_t r = 0;
         for (; r + 4 <= n_rows; r += 4)
             score_rows(&b, source, &target, queries, r, 4, token, gain);
