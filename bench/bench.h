@@ -16,8 +16,8 @@ struct pool;
 struct pool *pool_create(uint32_t n);
 void pool_destroy(struct pool *pool);
 /* tq_executor::parallel_for; user is the pool. */
-void pool_run(void *user, uint32_t n_tasks, void (*task)(void *arg, uint32_t index, uint32_t worker),
-              void *arg);
+void pool_run(void *user, uint32_t n_tasks,
+              void (*task)(void *arg, uint32_t index, uint32_t worker), void *arg);
 
 /* ---- memory.c ----------------------------------------------------------------------------- */
 

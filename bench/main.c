@@ -23,9 +23,7 @@ enum { WORKING_SET = 192 << 20, PASSES = 6 };
 static const struct {
     const char *name;
     uint64_t disabled;
-} levels[] = {{"avx512", 0},
-              {"avx2", TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI},
-              {"ref", ~UINT64_C(0)}};
+} levels[] = {{"avx512", 0}, {"avx2", TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI}, {"ref", ~UINT64_C(0)}};
 
 static void must(tq_status status) {
     if (status == TQ_OK)
@@ -146,7 +144,8 @@ static void bench_variant(struct pool *pool, size_t level, uint32_t index, const
         return;
     for (uint32_t threads = 1; threads <= opt.threads; threads *= 2)
         for (uint32_t group = 1; group <= 8; group *= 2) {
-            struct setup s = {.threads = threads, .level = levels[level].name, .variant = info.name};
+            struct setup s = {
+                .threads = threads, .level = levels[level].name, .variant = info.name};
             make_context(&s, pool, levels[level].disabled);
             make_cache(&s, info.id, group);
             bench_setup(&s, group, rows, group == 1);

@@ -44,7 +44,8 @@ typedef uint64_t lanes __attribute__((vector_size(64)));
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
-static uint64_t sum_piece(const char *data) {
+static uint64_t
+sum_piece(const char *data) {
     const lanes *p = (const void *)data;
     lanes s[4] = {{0}};
     for (size_t i = 0; i < PIECE / sizeof *p; i += 4)

@@ -71,8 +71,8 @@ void pool_destroy(struct pool *p) {
     free(p);
 }
 
-void pool_run(void *user, uint32_t n_tasks, void (*task)(void *arg, uint32_t index, uint32_t worker),
-              void *arg) {
+void pool_run(void *user, uint32_t n_tasks,
+              void (*task)(void *arg, uint32_t index, uint32_t worker), void *arg) {
     struct pool *p = user;
     pthread_mutex_lock(&p->lock);
     p->task = task;

@@ -44,7 +44,8 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
         level->accumulate[v->format->id].run(v, &tile, score, s->rows, stride, states, state, room);
     }
     for (uint32_t r = 0; r < s->rows; r++)
-        level->state_finish(v, states + r * state, NULL, o->out + (size_t)r * dim, &o->lse[r], room);
+        level->state_finish(v, states + r * state, NULL, o->out + (size_t)r * dim, &o->lse[r],
+                            room);
     guard_free(queries, s->rows * query);
     guard_free(states, s->rows * state);
     guard_free(score, scores);
@@ -77,12 +78,14 @@ static void compare(struct result *r, const struct tqi_level *level, const struc
     run_chain(tqi_level_ref(), s, &theirs);
     double tolerance = tolerance_of(s->page), error = relative(mine.out, theirs.out, n);
     for (uint32_t i = 0; i < s->rows; i++)
-        if (s->visible[i] > 0 && !(fabs(mine.lse[i] - theirs.lse[i]) < 2e-4 * (1 + fabs(theirs.lse[i]))))
+        if (s->visible[i] > 0 &&
+            !(fabs(mine.lse[i] - theirs.lse[i]) < 2e-4 * (1 + fabs(theirs.lse[i]))))
             error = INFINITY;
     r->worst = error / tolerance > r->worst ? error / tolerance : r->worst;
-    judge(r, error <= tolerance, "%s: %s / %s dim %u, page of %u, tokens %u to %u, %u rows: error %g",
-          level->name, s->page->k.format->name, s->page->v.format->name, dim,
-          s->page->k.layout.tokens, s->first, s->last, s->rows, error);
+    judge(r, error <= tolerance,
+          "%s: %s / %s dim %u, page of %u, tokens %u to %u, %u rows: error %g", level->name,
+          s->page->k.format->name, s->page->v.format->name, dim, s->page->k.layout.tokens, s->first,
+          s->last, s->rows, error);
     uint32_t row = (uint32_t)(next_random() % s->rows);
     struct setup one = *s;
     one.q += (size_t)row * dim;
@@ -91,8 +94,9 @@ static void compare(struct result *r, const struct tqi_level *level, const struc
     if (s->visible[row] > 0 && row % 2)
         one.last = s->first + s->visible[row];
     run_chain(level, &one, &alone);
-    judge(r, memcmp(alone.out, mine.out + (size_t)row * dim, dim * sizeof(double)) == 0 &&
-                 memcmp(&alone.lse[0], &mine.lse[row], sizeof(double)) == 0,
+    judge(r,
+          memcmp(alone.out, mine.out + (size_t)row * dim, dim * sizeof(double)) == 0 &&
+              memcmp(&alone.lse[0], &mine.lse[row], sizeof(double)) == 0,
           "%s: %s / %s dim %u: row %u of %u has other bits alone", level->name,
           s->page->k.format->name, s->page->v.format->name, dim, row, s->rows);
     free(mine.out);

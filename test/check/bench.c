@@ -65,11 +65,13 @@ static void bench_pair(const struct tqi_level *level, tq_format f, uint32_t rows
 }
 
 void bench_kernels(void) {
-    static const tq_format formats[] = {TQ_FORMAT_LM4,  TQ_FORMAT_LM3, TQ_FORMAT_LM2, TQ_FORMAT_INT8,
-                                        TQ_FORMAT_FP8, TQ_FORMAT_BF16, TQ_FORMAT_F16};
+    static const tq_format formats[] = {TQ_FORMAT_LM4,  TQ_FORMAT_LM3, TQ_FORMAT_LM2,
+                                        TQ_FORMAT_INT8, TQ_FORMAT_FP8, TQ_FORMAT_BF16,
+                                        TQ_FORMAT_F16};
     struct tqi_kernels all;
     tqi_kernels_select(&all, tqi_cpu_features());
-    printf("page of %d tokens, dim %d, in cache: ns of a page, and GB/s of its bytes\n", TOKENS, DIM);
+    printf("page of %d tokens, dim %d, in cache: ns of a page, and GB/s of its bytes\n", TOKENS,
+           DIM);
     printf("level    format  rows     score   softmax      acc.      GB/s\n");
     for (uint32_t l = 0; l < all.n_levels; l++)
         for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)

@@ -38,12 +38,14 @@ struct result {
     double worst; /* error in tolerances */
 };
 /* Counts one comparison and reports it when it fails. */
-void judge(struct result *r, bool ok, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void judge(struct result *r, bool ok, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Levels of this machine, by name; NULL when it lacks the instructions. */
 const struct tqi_level *find_level(const char *name);
 
-/* ---- the checks -------------------------------------------------------------------------------- */
+/* ---- the checks --------------------------------------------------------------------------------
+ */
 
 void check_attend(struct result *r, const struct tqi_level *level, tq_format k, tq_format v);
 void check_encode(struct result *r, const struct tqi_level *level, tq_format f, unsigned rows);

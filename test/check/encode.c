@@ -81,8 +81,9 @@ static void check_rows(struct result *r, const struct tqi_level *level, const st
         convert(x, dim, type, at);
         code(&a, at, type, with, token);
         code(&b, at, type, with, token);
-        judge(r, memcmp(a.blob, b.blob, bytes) == 0 && a.count.nan == b.count.nan &&
-                     a.count.inf == b.count.inf,
+        judge(r,
+              memcmp(a.blob, b.blob, bytes) == 0 && a.count.nan == b.count.nan &&
+                  a.count.inf == b.count.inf,
               "%s: %s dim %u, page of %u, side %u, token %u: other bytes", level->name,
               rows->format->name, dim, tokens, rows->layout.side, token);
         memcpy(a.blob, b.blob, bytes);

@@ -19,7 +19,8 @@ struct kernel {
 static const struct kernel kernels[] = {
 #define TQI_ENCODE(id, format, level) {ENCODE, id, #level, "encode_" #format "_" #level},
 #define TQI_SCORE(id, format, level) {SCORE, id, #level, "score_" #format "_" #level},
-#define TQI_ACCUMULATE(id, format, level) {ACCUMULATE, id, #level, "accumulate_" #format "_" #level},
+#define TQI_ACCUMULATE(id, format, level) \
+    {ACCUMULATE, id, #level, "accumulate_" #format "_" #level},
 #include "kernel/kernels.def"
 };
 

@@ -33,7 +33,8 @@ static void float_left(struct job *j, const float *p, uint32_t score_stride) {
         }
 }
 
-/* ---- sums ------------------------------------------------------------------------------------- */
+/* ---- sums -------------------------------------------------------------------------------------
+ */
 
 TQK_INLINE void sum_float(const struct job *j, uint32_t dim, uint32_t first_row, uint32_t rows) {
     __m512 sum[TQK_ROW_BLOCK_AVX512 * 2];
@@ -53,17 +54,17 @@ TQK_INLINE void sum_float(const struct job *j, uint32_t dim, uint32_t first_row,
     }
 }
 
-#define ROWS(name, stage)                                       \
-    static void name(const struct job *j, uint32_t dim) {       \
-        uint32_t r = 0, n_rows = j->n_rows;                     \
-        for (; r + 4 <= n_rows; r += 4)                         \
-            stage(j, dim, r, 4);                                \
-        if (n_rows - r == 3)                                    \
-            stage(j, dim, r, 3);                                \
-        else if (n_rows - r == 2)                               \
-            stage(j, dim, r, 2);                                \
-        else if (n_rows - r == 1)                               \
-            stage(j, dim, r, 1);                                \
+#define ROWS(name, stage)                                 \
+    static void name(const struct job *j, uint32_t dim) { \
+        uint32_t r = 0, n_rows = j->n_rows;               \
+        for (; r + 4 <= n_rows; r += 4)                   \
+            stage(j, dim, r, 4);                          \
+        if (n_rows - r == 3)                              \
+            stage(j, dim, r, 3);                          \
+        else if (n_rows - r == 2)                         \
+            stage(j, dim, r, 2);                          \
+        else if (n_rows - r == 1)                         \
+            stage(j, dim, r, 1);                          \
     }
 ROWS(float_rows, sum_float)
 
@@ -72,8 +73,12 @@ static void accumulate(const struct tqi_rows *v, const struct tqi_tile *tile,
                        void *states, size_t state_bytes, uint8_t *scratch,
                        tqk_unpack_v_fn_avx512 *unpack) {
     const struct tqi_layout *l = &v->layout;
-    struct job j = {.v = v, .tile = tile, .states = states, .state_bytes = state_bytes,
-                    .n_rows = n_rows, .panel = scratch};
+    struct job j = {.v = v,
+                    .tile = tile,
+                    .states = states,
+                    .state_bytes = state_bytes,
+                    .n_rows = n_rows,
+                    .panel = scratch};
     j.n_tokens = (tile->last + l->group - 1) / l->group * l->group;
     j.panel_bytes = tqk_panel_bytes_avx512(j.n_tokens);
     j.left = scratch + 2 * tqk_panel_bytes_avx512(l->tokens);
@@ -97,7 +102,8 @@ ACCUMULATE(fp8)
 ACCUMULATE(bf16)
 ACCUMULATE(f16)
 
-/* ---- the end of a row --------------------------------------------------------------------------- */
+/* ---- the end of a row ---------------------------------------------------------------------------
+ */
 
 void tqk_state_finish_avx512(const struct tqi_rows *v, const void *state, const float *mean,
                              double *out, double *lse, void *scratch) {

@@ -21,19 +21,19 @@ struct job {
     float scale[TQK_TILE_ROWS_AVX512];
 };
 
-/* ---- probabilities ---------------------------------------------------------------------------- */
+/* ---- probabilities ----------------------------------------------------------------------------
+ */
 
 /* Gains of 16 tokens as binary32, 0 outside the tile. */
 static __m512 gains_at(const struct job *j, uint32_t token) {
     const uint8_t *at = j->tile->blob + j->v->layout.gains + (size_t)token * 2;
     __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)at);
     __m512i wide = _mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16);
-    __m512i index = _mm512_add_epi32(
-        _mm512_set1_epi32((int)token),
-        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-    __mmask16 in =
-        _mm512_cmpge_epi32_mask(index, _mm512_set1_epi32((int)j->tile->first)) &
-        _mm512_cmplt_epi32_mask(index, _mm512_set1_epi32((int)j->tile->last));
+    __m512i index =
+        _mm512_add_epi32(_mm512_set1_epi32((int)token),
+                         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    __mmask16 in = _mm512_cmpge_epi32_mask(index, _mm512_set1_epi32((int)j->tile->first)) &
+                   _mm512_cmplt_epi32_mask(index, _mm512_set1_epi32((int)j->tile->last));
     return _mm512_castsi512_ps(_mm512_maskz_mov_epi32(in, wide));
 }
 
@@ -61,7 +61,8 @@ static void weights(struct job *j, uint32_t row, const float *p, const __m512 *g
     for (uint32_t i = 0; i < n; i++) {
         __m512i x = _mm512_cvtps_epi32(_mm512_mul_ps(w[i], factor));
         sum = _mm512_add_epi32(sum, x);
-        put_plane(planes + i * 16, _mm512_srai_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(128)), 8));
+        put_plane(planes + i * 16,
+                  _mm512_srai_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(128)), 8));
         put_plane(planes + j->n_tokens + i * 16, x);
     }
     j->bias[row] = tqk_bias_avx512(j->v, _mm512_reduce_add_epi32(sum));
@@ -77,7 +78,8 @@ static void fill_planes(struct job *j, const float *p, uint32_t score_stride) {
         weights(j, r, p + (size_t)r * score_stride, gain);
 }
 
-/* ---- sums ------------------------------------------------------------------------------------- */
+/* ---- sums -------------------------------------------------------------------------------------
+ */
 
 /* 32 dims of a token group as lines of 16 dims by octet. */
 TQK_INLINE void load_group(const struct job *j, enum tqk_source_avx512 source,
@@ -90,7 +92,7 @@ TQK_INLINE void load_group(const struct job *j, enum tqk_source_avx512 source,
 }
 
 /* Sums of rows and 2 x 16 dims. */
-TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source,
+TQK_INLINE void dot(struct job *j, enum tqk_source_avx512 source,
                     const struct tqk_quads_avx512 q[2], uint32_t first_row, uint32_t rows,
                     __m512i *sum) {
     const uint8_t *planes = j->planes + (size_t)first_row * 2 * j->n_tokens;
@@ -103,6 +105,12 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source,
     for (uint32_t g = 0; g < j->groups * halves; g++) {
         uint32_t word = g * per_lane;
         __m512i x[4], y[4];
+        if (first_row == 0) {
+            TQK_UNROLL
+            for (uint32_t i = 0; i < 8; i++) {
+                j->codes.ahead = tqk_ahead_avx512(j->codes.ahead, tqk_line_step_avx512(source));
+            }
+        }
         load_group(j, source, &q[0], word, x);
         load_group(j, source, &q[1], word, y);
         TQK_UNROLL
@@ -136,7 +144,7 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source,
     }
 }
 
-TQK_INLINE void sum_rows(const struct job *j, enum tqk_source_avx512 source, uint32_t dim,
+TQK_INLINE void sum_rows(struct job *j, enum tqk_source_avx512 source, uint32_t dim,
                          const struct tqk_quads_avx512 q[2], uint32_t first_row, uint32_t rows) {
     __m512i sum[8];
     dot(j, source, q, first_row, rows, sum);
@@ -154,12 +162,17 @@ TQK_INLINE void sum_rows(const struct job *j, enum tqk_source_avx512 source, uin
 }
 
 TQK_INLINE void accumulate(const struct tqi_rows *v, enum tqk_source_avx512 source,
-                           const struct tqi_tile *tile, const float *probabilities,
-                           uint32_t n_rows, uint32_t score_stride, void *states,
-                           size_t state_bytes, uint8_t *scratch) {
+                           const struct tqi_tile *tile, const float *probabilities, uint32_t n_rows,
+                           uint32_t score_stride, void *states, size_t state_bytes,
+                           uint8_t *scratch) {
     const struct tqi_layout *l = &v->layout;
-    struct job j = {.v = v, .tile = tile, .states = states, .state_bytes = state_bytes,
-                    .n_rows = n_rows, .planes = scratch, .octets = l->group / 8};
+    struct job j = {.v = v,
+                    .tile = tile,
+                    .states = states,
+                    .state_bytes = state_bytes,
+                    .n_rows = n_rows,
+                    .planes = scratch,
+                    .octets = l->group / 8};
     j.codes = tqk_codes_of_v_avx512(l, tile);
     j.table = tqk_table_of_avx512(v);
     j.groups = (tile->last + l->group - 1) / l->group;

@@ -22,10 +22,10 @@
 #include "kernel/kernel.h"
 
 enum {
-    TQK_COLUMNS_AVX512 = 16,  /* of a panel */
-    TQK_FIXED_MAX = 32639,    /* 127 * 256 + 127: largest value of the two byte planes */
-    TQK_ROW_BLOCK_AVX512 = 4, /* rows that share loads of a panel */
-    TQK_TILE_ROWS_AVX512 = 32, /* rows of a tile at most */
+    TQK_COLUMNS_AVX512 = 16,    /* of a panel */
+    TQK_FIXED_MAX = 32639,      /* 127 * 256 + 127: largest value of the two byte planes */
+    TQK_ROW_BLOCK_AVX512 = 4,   /* rows that share loads of a panel */
+    TQK_TILE_ROWS_AVX512 = 32,  /* rows of a tile at most */
     TQK_DIM_LIMIT_AVX512 = 4096 /* of a row */
 };
 

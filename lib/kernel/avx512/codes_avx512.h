@@ -22,13 +22,15 @@ TQK_INLINE __m512i tqk_plane_avx512(const struct tqk_codes_avx512 *c, size_t at,
 
 /* The last word of an incomplete set of 3-bit codes: spare bits while there are any, then
  * planes. */
-static inline __m512i tqk_last_line3_avx512(const struct tqk_codes_avx512 *c, uint32_t set, uint32_t members, size_t at) {
+static inline __m512i tqk_last_line3_avx512(const struct tqk_codes_avx512 *c, uint32_t set,
+                                            uint32_t members, size_t at) {
     size_t planes = (size_t)(set * 3 + members - 1) * c->slab + at / 4;
     __m512i sum = _mm512_setzero_si512();
     for (uint32_t bit = 0; bit < 3; bit++) {
         __m512i x;
         if (bit < members - 1) {
-            x = _mm512_and_si512(tqk_line_avx512(c, set * 3 + bit, at), _mm512_set1_epi32((int)0x88888888u));
+            x = _mm512_and_si512(tqk_line_avx512(c, set * 3 + bit, at),
+                                 _mm512_set1_epi32((int)0x88888888u));
             x = _mm512_srl_epi32(x, _mm_cvtsi32_si128((int)(3 - bit)));
         } else {
             x = tqk_plane_avx512(c, planes + (bit - (members - 1)) * (c->slab / 4), (int)bit);
@@ -58,7 +60,8 @@ TQK_INLINE __m512i tqk_line2_avx512(const struct tqk_codes_avx512 *c, uint32_t w
     uint32_t set = word / 2;
     if (set == c->l->words / 2) {
         size_t planes = set * c->slab + at / 4;
-        return _mm512_or_si512(tqk_plane_avx512(c, planes, 0), tqk_plane_avx512(c, planes + c->slab / 4, 1));
+        return _mm512_or_si512(tqk_plane_avx512(c, planes, 0),
+                               tqk_plane_avx512(c, planes + c->slab / 4, 1));
     }
     __m512i x = tqk_line_avx512(c, set, at);
     return word % 2 ? _mm512_srli_epi32(x, 2) : x;
@@ -90,7 +93,8 @@ static inline struct tqk_table_avx512 tqk_table_of_avx512(const struct tqi_rows 
     /* 4 bits: floor(v2 / 2), the other half is added later; else v2 is even. */
     __m256i value = _mm256_srai_epi16(_mm256_permutexvar_epi16(index, v2), 1);
     __m128i bytes = _mm256_cvtepi16_epi8(_mm256_add_epi16(value, _mm256_set1_epi16(128)));
-    struct tqk_table_avx512 t = {_mm512_broadcast_i32x4(bytes), tqk_nibble_control_avx512(0), tqk_nibble_control_avx512(4)};
+    struct tqk_table_avx512 t = {_mm512_broadcast_i32x4(bytes), tqk_nibble_control_avx512(0),
+                                 tqk_nibble_control_avx512(4)};
     return t;
 }
 
@@ -100,6 +104,11 @@ enum tqk_source_avx512 { TQK_LM4, TQK_LM3, TQK_LM2, TQK_INT8 };
 /* Operands of 4 elements along the sum that one word gives. */
 TQK_INLINE uint32_t tqk_operands_avx512(enum tqk_source_avx512 source) {
     return source == TQK_INT8 ? 1 : 2;
+}
+
+/* Bytes of a page that one line of a word stands for. */
+TQK_INLINE uint32_t tqk_line_step_avx512(enum tqk_source_avx512 source) {
+    return source == TQK_LM3 ? 48 : source == TQK_LM2 ? 32 : 64;
 }
 
 TQK_INLINE __m512i tqk_word_avx512(const struct tqk_codes_avx512 *c, enum tqk_source_avx512 source,

@@ -62,7 +62,8 @@ TQK_INLINE void tqk_dot_float_avx512(const float *panel, size_t panel_bytes, uin
 }
 
 /* Probabilities of tokens [token, + 16) of the page; 0 outside the tile. */
-static inline __m512 tqk_probabilities_at_avx512(const struct tqi_tile *tile, const float *p, uint32_t token) {
+static inline __m512 tqk_probabilities_at_avx512(const struct tqi_tile *tile, const float *p,
+                                                 uint32_t token) {
     uint32_t n = tile->last - tile->first;
     if (token >= tile->last || token + 16 <= tile->first)
         return _mm512_setzero_ps();
@@ -78,7 +79,8 @@ static inline __m512 tqk_probabilities_at_avx512(const struct tqi_tile *tile, co
 }
 
 /* acc = acc * factor + sum * scale, 16 dims. */
-TQK_INLINE void tqk_join_avx512(struct tqk_state_avx512 *s, uint32_t dim, __m512 sum, __m512 scale) {
+TQK_INLINE void tqk_join_avx512(struct tqk_state_avx512 *s, uint32_t dim, __m512 sum,
+                                __m512 scale) {
     __m512 acc = _mm512_mul_ps(_mm512_loadu_ps(s->acc + dim), _mm512_set1_ps(s->factor));
     _mm512_storeu_ps(s->acc + dim, _mm512_fmadd_ps(sum, scale, acc));
 }

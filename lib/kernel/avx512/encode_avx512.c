@@ -7,7 +7,8 @@
 #include "kernel/avx512/pack_avx512.h"
 #include "spec/codes.h"
 
-/* ---- norm -------------------------------------------------------------------------------------- */
+/* ---- norm --------------------------------------------------------------------------------------
+ */
 
 /* Sums of neighbours of 32 values, in order. */
 TQK_INLINE __m512 fold(__m512 a, __m512 b) {
@@ -50,7 +51,8 @@ static void put_gain(const struct tqi_layout *l, uint8_t *blob, uint32_t token, 
                                           : tqi_float_to_f16(fminf(gain, 65504.0f)));
 }
 
-/* ---- quantize ----------------------------------------------------------------------------------- */
+/* ---- quantize -----------------------------------------------------------------------------------
+ */
 
 /* Rotated row to codes, one a byte; returns the sum of squared code values. Thresholds are
  * searched by halves, which counts those below as the plain loop does. */
@@ -104,7 +106,8 @@ static uint32_t quantize_int8(const float *u, uint32_t dim, uint8_t *codes) {
     return (uint32_t)_mm512_reduce_add_epi32(sum);
 }
 
-/* ---- rows ----------------------------------------------------------------------------------------- */
+/* ---- rows
+ * ----------------------------------------------------------------------------------------- */
 
 /* Scratch as the reference has it: behind the row a copy, a tree, codes. */
 struct scratch {

@@ -2,7 +2,8 @@
 
 #include "spec/codes.h"
 
-/* ---- the set of words that 3-bit and 2-bit codes share ------------------------------------------ */
+/* ---- the set of words that 3-bit and 2-bit codes share ------------------------------------------
+ */
 
 /* As in spec/codes.c: where a word lives. */
 struct shared {
@@ -18,7 +19,8 @@ static struct shared share(const struct tqi_layout *l, uint32_t bits, uint32_t w
     return s;
 }
 
-/* ---- keys ------------------------------------------------------------------------------------------- */
+/* ---- keys
+ * ------------------------------------------------------------------------------------------- */
 
 /* Bit 0 of every nibble to a byte. */
 static uint8_t squeeze(uint32_t x) {
@@ -106,7 +108,8 @@ void tqk_pack_k_avx512(const struct tqi_layout *l, uint32_t bits, const uint8_t 
     }
 }
 
-/* ---- values ------------------------------------------------------------------------------------------ */
+/* ---- values
+ * ------------------------------------------------------------------------------------------ */
 
 /* Replaces the bits of `mask` in 4 words. */
 TQK_INLINE void merge(uint8_t *at, uint32_t mask, __m128i bits) {
@@ -142,7 +145,8 @@ static void put_quad(const struct tqi_layout *l, uint32_t bits, uint8_t *codes, 
     for (uint32_t bit = 0; bit < bits; bit++) {
         __m128i x = _mm_and_si128(_mm_srli_epi32(code, (int)bit), _mm_set1_epi32(1));
         if (bit < spare)
-            merge(first + bit * slab + at, 8u << 4 * place, _mm_slli_epi32(_mm_sll_epi32(x, up), 3));
+            merge(first + bit * slab + at, 8u << 4 * place,
+                  _mm_slli_epi32(_mm_sll_epi32(x, up), 3));
         else
             merge_bytes(planes + (bit - spare) * (slab / 4), place, x);
     }
@@ -154,13 +158,13 @@ static void put_whole(const struct tqi_layout *l, uint32_t bits, uint8_t *at, ui
     (void)l;
     if (bits == 8) {
         uint32_t up = 8 * (place % 4);
-        merge(at, 255u << up, _mm_sll_epi32(_mm_and_si128(code, _mm_set1_epi32(255)),
-                                            _mm_cvtsi32_si128((int)up)));
+        merge(at, 255u << up,
+              _mm_sll_epi32(_mm_and_si128(code, _mm_set1_epi32(255)), _mm_cvtsi32_si128((int)up)));
         return;
     }
     uint32_t sign = tqi_sign_bit4(place);
-    __m128i level = _mm_sll_epi32(_mm_and_si128(code, _mm_set1_epi32(7)),
-                                  _mm_cvtsi32_si128((int)(4 * place)));
+    __m128i level =
+        _mm_sll_epi32(_mm_and_si128(code, _mm_set1_epi32(7)), _mm_cvtsi32_si128((int)(4 * place)));
     __m128i minus = _mm_sll_epi32(_mm_srli_epi32(code, 3), _mm_cvtsi32_si128((int)sign));
     merge(at, 7u << 4 * place | 1u << sign, _mm_or_si128(level, minus));
 }

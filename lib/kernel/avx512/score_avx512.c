@@ -41,8 +41,8 @@ struct block {
     __m512 gain[2];
 };
 
-TQK_INLINE void score_float(const struct block *b, const struct tqk_target_avx512 *t, uint32_t first_row,
-                            uint32_t rows, uint32_t columns) {
+TQK_INLINE void score_float(const struct block *b, const struct tqk_target_avx512 *t,
+                            uint32_t first_row, uint32_t rows, uint32_t columns) {
     __m512 sum[TQK_ROW_BLOCK_AVX512 * 2];
     const uint8_t *q = b->queries + first_row * b->query_bytes;
     /* Padding dims may hold NaN, which 0 does not silence. */
@@ -62,17 +62,17 @@ TQK_INLINE void score_float(const struct block *b, const struct tqk_target_avx51
 typedef void block_fn(const struct block *b, const struct tqk_target_avx512 *t, uint32_t n_rows);
 
 /* Rows in blocks of 4, then what is left. */
-#define ROWS(name, stage, columns)                                                            \
-    static void name(const struct block *b, const struct tqk_target_avx512 *t, uint32_t n_rows) {        \
-        uint32_t r = 0;                                                                       \
-        for (; r + 4 <= n_rows; r += 4)                                                       \
-            stage(b, t, r, 4, columns);                                                       \
-        if (n_rows - r == 3)                                                                  \
-            stage(b, t, r, 3, columns);                                                       \
-        else if (n_rows - r == 2)                                                             \
-            stage(b, t, r, 2, columns);                                                       \
-        else if (n_rows - r == 1)                                                             \
-            stage(b, t, r, 1, columns);                                                       \
+#define ROWS(name, stage, columns)                                                                \
+    static void name(const struct block *b, const struct tqk_target_avx512 *t, uint32_t n_rows) { \
+        uint32_t r = 0;                                                                           \
+        for (; r + 4 <= n_rows; r += 4)                                                           \
+            stage(b, t, r, 4, columns);                                                           \
+        if (n_rows - r == 3)                                                                      \
+            stage(b, t, r, 3, columns);                                                           \
+        else if (n_rows - r == 2)                                                                 \
+            stage(b, t, r, 2, columns);                                                           \
+        else if (n_rows - r == 1)                                                                 \
+            stage(b, t, r, 1, columns);                                                           \
     }
 ROWS(float_one, score_float, 1)
 ROWS(float_two, score_float, 2)
@@ -89,7 +89,8 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const v
                       .dim = l->dim,
                       .dim_pad = l->dim_pad};
     for (uint32_t token = tile->first & ~15u; token < tile->last;) {
-        uint32_t panels = token % l->group == 0 && token + 16 < tile->last && l->group == 32 ? 2 : 1;
+        uint32_t panels =
+            token % l->group == 0 && token + 16 < tile->last && l->group == 32 ? 2 : 1;
         unpack(k, tile, token, panels, scratch);
         b.token = token;
         for (uint32_t c = 0; c < panels; c++)
@@ -99,12 +100,12 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const v
     }
 }
 
-#define SCORE(format)                                                                          \
-    void tqk_score_##format##_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,    \
-                                     const void *queries, uint32_t n_rows,                     \
-                                     uint32_t score_stride, void *scores, void *scratch) {     \
-        score(k, tile, queries, n_rows, score_stride, scores, scratch,                         \
-              tqk_unpack_k_##format##_avx512, float_one, float_two);                         \
+#define SCORE(format)                                                                             \
+    void tqk_score_##format##_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,       \
+                                     const void *queries, uint32_t n_rows, uint32_t score_stride, \
+                                     void *scores, void *scratch) {                               \
+        score(k, tile, queries, n_rows, score_stride, scores, scratch,                            \
+              tqk_unpack_k_##format##_avx512, float_one, float_two);                              \
     }
 SCORE(fp8)
 SCORE(bf16)

@@ -106,8 +106,9 @@ struct block {
 
 /* Sums of 2 x 4 tokens, at `at` in the slab: for every row two registers of 4 lanes by 4
  * tokens. */
-TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const uint8_t *query,
-                    size_t at, uint32_t rows, __m512i *sum) {
+TQK_INLINE void dot(struct block *b, enum tqk_source_avx512 source, const uint8_t *query, size_t at,
+                    uint32_t rows, __m512i *sum) {
+    const uint8_t *ahead = b->codes.ahead;
     __m512i high[8], low[8];
     TQK_UNROLL
     for (uint32_t i = 0; i < rows * 2; i++) {
@@ -115,7 +116,10 @@ TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const 
     }
     for (uint32_t w = 0; w < b->words; w++) {
         __m512i x[2], y[2];
-        tqk_expand_avx512(&b->table, source, tqk_word_avx512(&b->codes, source, b->word + w, at), x);
+        ahead = tqk_ahead_avx512(ahead, tqk_line_step_avx512(source));
+        ahead = tqk_ahead_avx512(ahead, tqk_line_step_avx512(source));
+        tqk_expand_avx512(&b->table, source, tqk_word_avx512(&b->codes, source, b->word + w, at),
+                          x);
         tqk_expand_avx512(&b->table, source,
                           tqk_word_avx512(&b->codes, source, b->word + w, at + 64), y);
         TQK_UNROLL
@@ -134,6 +138,7 @@ TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const 
             }
         }
     }
+    b->codes.ahead = ahead;
     TQK_UNROLL
     for (uint32_t i = 0; i < rows * 2; i++) {
         sum[i / 2 * 4 + i % 2] = _mm512_add_epi32(_mm512_slli_epi32(high[i], 8), low[i]);
@@ -149,7 +154,7 @@ TQK_INLINE __m512i add_lanes(const __m512i *x) {
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-TQK_INLINE void score_rows(const struct block *b, enum tqk_source_avx512 source,
+TQK_INLINE void score_rows(struct block *b, enum tqk_source_avx512 source,
                            const struct tqk_target_avx512 *t, const uint8_t *queries,
                            uint32_t first_row, uint32_t rows, uint32_t token, __m512 gain) {
     __m512i sum[16];
@@ -182,6 +187,8 @@ TQK_INLINE void score(const struct tqi_rows *k, enum tqk_source_avx512 source,
         b.word = group * b.words;
         b.at = (size_t)(token - group * l->group) * 16;
         uint32_t r = 0;
+        b.codes.ahead =
+            tile->blob + l->codes + l->codes_size + (size_t)token * l->dim_pad / 8 * l->bits;
         for (; r + 4 <= n_rows; r += 4)
             score_rows(&b, source, &target, queries, r, 4, token, gain);
         if (n_rows - r == 3)
@@ -193,12 +200,12 @@ TQK_INLINE void score(const struct tqi_rows *k, enum tqk_source_avx512 source,
     }
 }
 
-#define SCORE(format, source)                                                                  \
-    void tqk_score_##format##_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,    \
-                                     const void *queries, uint32_t n_rows,                     \
-                                     uint32_t score_stride, void *scores, void *scratch) {     \
-        (void)scratch;                                                                         \
-        score(k, source, tile, queries, n_rows, score_stride, scores);                         \
+#define SCORE(format, source)                                                                     \
+    void tqk_score_##format##_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,       \
+                                     const void *queries, uint32_t n_rows, uint32_t score_stride, \
+                                     void *scores, void *scratch) {                               \
+        (void)scratch;                                                                            \
+        score(k, source, tile, queries, n_rows, score_stride, scores);                            \
     }
 SCORE(lm4, TQK_LM4)
 SCORE(lm3, TQK_LM3)

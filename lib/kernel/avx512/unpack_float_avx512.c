@@ -21,7 +21,8 @@ TQK_INLINE __m512 half(__m512i word, int h, bool bf16) {
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h ? _mm512_srli_epi32(word, 16) : word));
 }
 
-/* ---- keys ------------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------------------
+ */
 
 enum source { E4M3, BF16, F16 };
 
@@ -46,15 +47,17 @@ TQK_INLINE void unpack_k(const struct tqi_rows *k, enum source source, const str
                 float *to = panel + (size_t)(p * l->dim_pad + t * lane_dims + s * per_slab) * 16;
                 TQK_UNROLL
                 for (uint32_t i = 0; i < per_slab; i++) {
-                    _mm512_store_ps(to + i * 16, source == E4M3 ? e4m3(x[t], (int)i)
-                                                                : half(x[t], (int)i, source == BF16));
+                    _mm512_store_ps(to + i * 16, source == E4M3
+                                                     ? e4m3(x[t], (int)i)
+                                                     : half(x[t], (int)i, source == BF16));
                 }
             }
         }
     }
 }
 
-/* ---- values ------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------
+ */
 
 /* A slab holds 4 tokens (e4m3: 0 4 1 5, then 2 6 3 7) or 2 tokens of an octet. */
 TQK_INLINE void put_tokens(float *to, enum source source, uint32_t slab, __m512i word) {
@@ -98,15 +101,15 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, enum source source, const str
     }
 }
 
-#define UNPACK(name, source)                                                                     \
-    void tqk_unpack_k_##name##_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,             \
-                                      uint32_t token, uint32_t panels, void *panel) {            \
-        unpack_k(k, source, tile, token, panels, panel);                                         \
-    }                                                                                            \
-    void tqk_unpack_v_##name##_avx512(const struct tqi_rows *v, const struct tqi_tile *tile,             \
-                                      uint32_t dim, uint32_t panels, uint32_t n_tokens,          \
-                                      void *panel) {                                             \
-        unpack_v(v, source, tile, dim, panels, n_tokens, panel);                                 \
+#define UNPACK(name, source)                                                                 \
+    void tqk_unpack_k_##name##_avx512(const struct tqi_rows *k, const struct tqi_tile *tile, \
+                                      uint32_t token, uint32_t panels, void *panel) {        \
+        unpack_k(k, source, tile, token, panels, panel);                                     \
+    }                                                                                        \
+    void tqk_unpack_v_##name##_avx512(const struct tqi_rows *v, const struct tqi_tile *tile, \
+                                      uint32_t dim, uint32_t panels, uint32_t n_tokens,      \
+                                      void *panel) {                                         \
+        unpack_v(v, source, tile, dim, panels, n_tokens, panel);                             \
     }
 UNPACK(fp8, E4M3)
 UNPACK(bf16, BF16)
