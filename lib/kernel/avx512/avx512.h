@@ -121,6 +121,7 @@ tqi_state_merge_fn tqk_state_merge_avx512;
 tqi_state_finish_fn tqk_state_finish_avx512;
 size_t tqk_query_bytes_avx512(const struct tqi_rows *k);
 size_t tqk_state_bytes_avx512(const struct tqi_rows *v);
+size_t tqk_encode_scratch_avx512(const struct tqi_rows *rows);
 size_t tqk_scratch_bytes_avx512(const struct tqi_rows *rows);
 
 /* Stages that the level takes from the reference. */

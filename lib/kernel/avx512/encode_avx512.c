@@ -1,6 +1,7 @@
 /* The write path of one row: norm, rotate, quantize, pack. Every rounded operation is the
  * one of the contract in spec/rows.h. Rows outside the plain range go to the reference. */
 #include <math.h>
+#include <string.h>
 
 #include "base/half.h"
 #include "kernel/avx512/avx512.h"
@@ -115,11 +116,16 @@ struct scratch {
     uint8_t *codes;
 };
 
+size_t tqk_encode_scratch_avx512(const struct tqi_rows *rows) {
+    return tqk_encode_scratch_ref(rows) + TQI_PAD_DIMS / sizeof(float); /* codes of padding */
+}
+
 static struct scratch split(const struct tqi_rows *rows, float *x) {
     uint32_t dim = rows->layout.dim, size = 1;
     while (size < dim)
         size *= 2;
     struct scratch s = {x + 2 * (size_t)dim, (uint8_t *)(x + 2 * (size_t)dim + size)};
+    memset(s.codes + dim, 0, rows->layout.dim_pad - dim);
     return s;
 }
 

@@ -88,20 +88,20 @@ void tqk_pack_k_avx512(const struct tqi_layout *l, uint32_t bits, const uint8_t 
     uint8_t *to = blob + l->codes;
     if (bits == 8) {
         size_t slab = (size_t)tqi_slab_lanes(l) * 4;
-        for (uint32_t i = 0; i < l->dim / 4; i++) {
+        for (uint32_t i = 0; i < l->dim_pad / 4; i++) {
             uint32_t t = i / (per_lane * 2), half = i % (per_lane * 2);
             memcpy(to + (s.word * 2 + half) * slab + (s.lane + t * s.step) * 4, codes + i * 4, 4);
         }
         return;
     }
-    for (uint32_t i = 0; i < l->dim; i += 64) {
-        uint32_t n = l->dim - i;
+    for (uint32_t i = 0; i < l->dim_pad; i += 64) {
+        uint32_t n = l->dim_pad - i;
         __mmask64 mask = n >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << n) - 1;
         __m256i x = nibbles_of(_mm512_maskz_loadu_epi8(mask, codes + i), bits);
         _mm256_storeu_si256((__m256i *)(void *)(words + i / 8), x);
     }
     uint32_t t = 0, j = 0;
-    for (uint32_t i = 0; i < l->dim / 8; i++) {
+    for (uint32_t i = 0; i < l->dim_pad / 8; i++) {
         put_word(l, bits, to, s.word + j, s.lane + t * s.step, words[i]);
         t += ++j == per_lane;
         j = j == per_lane ? 0 : j;
@@ -175,7 +175,7 @@ void tqk_pack_v_avx512(const struct tqi_layout *l, uint32_t bits, const uint8_t 
     uint32_t per_lane = l->dim_pad / 32, x = 0, lane = p.lane;
     size_t slab = (size_t)tqi_slab_lanes(l) * 4;
     uint8_t *to = blob + l->codes;
-    for (uint32_t i = 0; i < l->dim; i += 4) {
+    for (uint32_t i = 0; i < l->dim_pad; i += 4) {
         __m128i code = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)tqi_load32(codes + i)));
         if (bits == 4) {
             put_whole(l, bits, to + (p.word + x) * slab + lane * 4, p.code, code);

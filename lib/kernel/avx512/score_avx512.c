@@ -27,8 +27,15 @@ void tqk_prepare_avx512(const struct tqi_rows *k, const float *row, void *query)
         tqk_prepare_int_avx512(k, row, query);
         return;
     }
+    __mmask16 bad = 0;
     memset(to, 0, k->layout.dim_pad * sizeof *to);
-    memcpy(to, row, k->layout.dim * sizeof *to);
+    for (uint32_t i = 0; i < k->layout.dim; i += 16) {
+        __m512 x = _mm512_loadu_ps(row + i);
+        bad |= _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(FLT_MAX), _CMP_NLE_UQ);
+        _mm512_storeu_ps(to + i, x);
+    }
+    if (bad) /* the whole row of the output must show it */
+        to[0] = NAN;
 }
 
 /* ---- scores -------------------------------------------------------------------------------- */
