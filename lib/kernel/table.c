@@ -7,6 +7,7 @@ void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features) {
     const struct tqi_level *all[] = {
 #if defined(__x86_64__) && defined(__GNUC__)
         tqi_level_avx512(),
+        tqi_level_avx2(),
 #endif
         tqi_level_ref(),
     };

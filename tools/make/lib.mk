@@ -4,7 +4,7 @@ LIB_SRC := $(filter-out lib/spec/gen/%,$(wildcard lib/*/*.c lib/kernel/ref/*.c))
 # Kernel levels of the target: a folder is a level and has its own instruction flags, which
 # no other object gets.
 ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null)),)
-LEVELS := avx512
+LEVELS := avx512 avx2
 endif
 LEVEL_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi
 LEVEL_avx2 := -mavx2 -mfma -mf16c
