@@ -51,7 +51,8 @@ typedef void tqi_score_fn(const struct tqi_rows *k, const struct tqi_tile *tile,
                           void *scratch);
 /* Online softmax of row r over its first visible[r] scores: scores become
  * probabilities exp(scale * score - max), 0 beyond; the states (state_bytes() apart)
- * take in the new maximum and sum and note the factor of what they accumulated. */
+ * take in the new maximum and sum and note the factor of what they accumulated. A state
+ * sees one scale only. */
 typedef void tqi_softmax_fn(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
                             const uint32_t *visible, uint32_t n_rows, uint32_t n_tokens,
                             double scale);

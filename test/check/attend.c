@@ -40,7 +40,7 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
     for (int round = 0; round < 2; round++) {
         level->score[k->format->id].run(k, &tile, queries, s->rows, stride, score, room);
         level->softmax(states, state, score, stride, s->visible, s->rows, s->last - s->first,
-                       s->scale * (1 + round));
+                       s->scale);
         level->accumulate[v->format->id].run(v, &tile, score, s->rows, stride, states, state, room);
     }
     for (uint32_t r = 0; r < s->rows; r++)

@@ -17,17 +17,18 @@ struct job {
     float scale[TQK_TILE_ROWS_AVX2];
 };
 
-/* ---- probabilities ---------------------------------------------------------------------------- */
+/* ---- probabilities ----------------------------------------------------------------------------
+ */
 
 /* Gains of 8 tokens as binary32, 0 outside the tile. */
 static __m256 gains_at(const struct job *j, uint32_t token) {
     const uint8_t *at = j->tile->blob + j->v->layout.gains + (size_t)token * 2;
     __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
-    __m256i index = _mm256_add_epi32(_mm256_set1_epi32((int)token),
-                                     _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    __m256i in = _mm256_and_si256(
-        _mm256_cmpgt_epi32(index, _mm256_set1_epi32((int)j->tile->first - 1)),
-        _mm256_cmpgt_epi32(_mm256_set1_epi32((int)j->tile->last), index));
+    __m256i index =
+        _mm256_add_epi32(_mm256_set1_epi32((int)token), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    __m256i in =
+        _mm256_and_si256(_mm256_cmpgt_epi32(index, _mm256_set1_epi32((int)j->tile->first - 1)),
+                         _mm256_cmpgt_epi32(_mm256_set1_epi32((int)j->tile->last), index));
     return _mm256_castsi256_ps(_mm256_and_si256(in, _mm256_slli_epi32(wide, 16)));
 }
 
@@ -58,8 +59,7 @@ static void fill_row(struct job *j, uint32_t row, const float *p, const __m256 *
     for (uint32_t i = 0; i < j->n_tokens; i += 8) {
         __m256i x = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(w + i), factor));
         sum = _mm256_add_epi32(sum, x);
-        __m128i y =
-            _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+        __m128i y = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
         _mm_storeu_si128((__m128i *)(void *)(to + i), _mm_shuffle_epi8(y, order));
     }
     __m128i all = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
@@ -67,10 +67,11 @@ static void fill_row(struct job *j, uint32_t row, const float *p, const __m256 *
     int32_t total = _mm_cvtsi128_si32(_mm_hadd_epi32(all, all));
     j->half[row] = tqk_has_half_avx2(j->v) ? (total + 1) >> 1 : 0;
     /* A NaN probability makes the sum of the state NaN, which spoils the row at its end. */
-    j->scale[row] = top * (0x1p-12f / INT16_MAX);
+    j->scale[row] = top * (float)(1 / (TQK_VALUE_UNIT_AVX2 * INT16_MAX));
 }
 
-/* ---- sums ------------------------------------------------------------------------------------- */
+/* ---- sums -------------------------------------------------------------------------------------
+ */
 
 TQK_INLINE void sum_rows(const struct job *j, uint32_t dim, uint32_t row, uint32_t rows) {
     size_t row_bytes = (size_t)j->n_tokens * 2;
@@ -125,7 +126,8 @@ ACCUMULATE(lm3)
 ACCUMULATE(lm2)
 ACCUMULATE(int8)
 
-/* ---- the end of a row --------------------------------------------------------------------------- */
+/* ---- the end of a row ---------------------------------------------------------------------------
+ */
 
 void tqk_state_finish_avx2(const struct tqi_rows *v, const void *state, const float *mean,
                            double *out, double *lse, void *scratch) {
@@ -138,10 +140,11 @@ void tqk_state_finish_avx2(const struct tqi_rows *v, const void *state, const fl
         *lse = -INFINITY;
         return;
     }
-    double factor = tqk_integer_unit_avx2(v) * 0x1p12 / (double)s->sum / sqrt((double)dim);
+    double factor =
+        tqk_integer_unit_avx2(v) * TQK_VALUE_UNIT_AVX2 / (double)s->sum / sqrt((double)dim);
     memcpy(x, s->acc, dim * sizeof *x);
     tqk_unrotate_avx2(&v->rotation, x);
     for (uint32_t i = 0; i < dim; i++)
         out[i] = (double)x[i] * factor + (mean ? (double)mean[i] : 0);
-    *lse = (double)s->max + log((double)s->sum);
+    *lse = (double)s->max * (double)s->scale + log((double)s->sum);
 }

@@ -20,6 +20,11 @@ enum {
     TQK_PAGE_LIMIT_AVX2 = 256  /* tokens of a page at most */
 };
 
+/* Scores are stored divided by this, and sums of weighted values by the other: rows at the end
+ * of the range of binary32 must not overflow on the way. */
+#define TQK_SCORE_UNIT_AVX2 0x1p16
+#define TQK_VALUE_UNIT_AVX2 0x1p24
+
 #define TQK_UNROLL _Pragma("GCC unroll 16")
 #define TQK_INLINE static inline __attribute__((always_inline))
 
@@ -34,7 +39,8 @@ struct tqk_query_avx2 {
 /* State of a query row; the accumulator is in the basis of the codes. */
 struct tqk_state_avx2 {
     float max, sum, factor;
-    float pad[13];
+    float scale; /* of max: natural score = max * scale */
+    float pad[12];
     float acc[];
 };
 

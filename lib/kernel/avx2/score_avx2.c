@@ -90,7 +90,7 @@ void tqk_prepare_avx2(const struct tqi_rows *k, const float *row, void *query) {
     int32_t sum = put_integers(x, l->dim_pad, most > 0 ? limit / most : 0, q->data);
     q->half = tqk_has_half_avx2(k) ? (sum + 1) >> 1 : 0;
     q->scale = (float)(ldexp((double)most / (double)limit, e) / sqrt((double)l->dim) *
-                       tqk_integer_unit_avx2(k));
+                       tqk_integer_unit_avx2(k) / TQK_SCORE_UNIT_AVX2);
 }
 
 /* ---- scores -------------------------------------------------------------------------------- */
@@ -145,12 +145,12 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const c
     }
 }
 
-#define SCORE(format)                                                                            \
-    void tqk_score_##format##_avx2(const struct tqi_rows *k, const struct tqi_tile *tile,        \
-                                   const void *queries, uint32_t n_rows, uint32_t score_stride,  \
-                                   void *scores, void *scratch) {                                \
-        score(k, tile, queries, n_rows, score_stride, scores, scratch,                           \
-              tqk_unpack_k_##format##_avx2);                                                     \
+#define SCORE(format)                                                                           \
+    void tqk_score_##format##_avx2(const struct tqi_rows *k, const struct tqi_tile *tile,       \
+                                   const void *queries, uint32_t n_rows, uint32_t score_stride, \
+                                   void *scores, void *scratch) {                               \
+        score(k, tile, queries, n_rows, score_stride, scores, scratch,                          \
+              tqk_unpack_k_##format##_avx2);                                                    \
     }
 SCORE(lm4)
 SCORE(lm3)

@@ -1,5 +1,6 @@
 /* Stage softmax: the running maximum and sum of a query row (online softmax, Milakov and
  * Gimelshein 2018), and the join of two states over disjoint tokens. */
+#include <float.h>
 #include <math.h>
 
 #include "kernel/avx2/avx2.h"
@@ -27,28 +28,28 @@ TQK_INLINE __m256 exponential(__m256 x) {
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(2.402264791363012e-1f));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(6.931472028550421e-1f));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1));
-    __m256i e = _mm256_slli_epi32(
-        _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    __m256i e =
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
     return _mm256_mul_ps(p, _mm256_castsi256_ps(e));
 }
 
-static float rescale(float from, float to) {
-    return from == -INFINITY ? 0 : expf(from - to);
+/* exp of the distance of two maxima. */
+static float rescale(float from, float to, float scale) {
+    return from == -INFINITY ? 0 : expf((from - to) * scale);
 }
 
 /* Scores that leave binary32 saturate, so that finite rows stay finite; NaN stays. */
-TQK_INLINE __m256 scaled(const float *scores, __m256i mask, __m256 scale) {
-    __m256 s = _mm256_mul_ps(_mm256_maskload_ps(scores, mask), scale);
-    s = _mm256_max_ps(_mm256_set1_ps(-0x1p120f), s);
-    return _mm256_min_ps(_mm256_set1_ps(0x1p120f), s);
+TQK_INLINE __m256 saturated(const float *scores, __m256i mask) {
+    __m256 s = _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), _mm256_maskload_ps(scores, mask));
+    return _mm256_min_ps(_mm256_set1_ps(FLT_MAX), s);
 }
 
 /* Largest of the row and what came before; NaN when there is one. */
-static float new_maximum(const float *scores, uint32_t visible, float scale, float max) {
-    __m256 most = _mm256_set1_ps(max), factor = _mm256_set1_ps(scale), bad = _mm256_setzero_ps();
+static float new_maximum(const float *scores, uint32_t visible, float max) {
+    __m256 most = _mm256_set1_ps(max), bad = _mm256_setzero_ps();
     for (uint32_t t = 0; t < visible; t += 8) {
         __m256i mask = tqk_first_avx2(visible - t);
-        __m256 s = scaled(scores + t, mask, factor);
+        __m256 s = saturated(scores + t, mask);
         bad = _mm256_or_ps(bad, _mm256_cmp_ps(s, s, _CMP_UNORD_Q));
         most = _mm256_blendv_ps(most, _mm256_max_ps(most, s), _mm256_castsi256_ps(mask));
     }
@@ -57,13 +58,14 @@ static float new_maximum(const float *scores, uint32_t visible, float scale, flo
 
 static void update(struct tqk_state_avx2 *s, float *scores, uint32_t visible, uint32_t n_tokens,
                    float scale) {
-    float max = new_maximum(scores, visible, scale, s->max);
+    float max = new_maximum(scores, visible, s->max);
     __m256 sum = _mm256_setzero_ps(), top = _mm256_set1_ps(max), factor = _mm256_set1_ps(scale);
-    s->factor = max == s->max ? 1 : rescale(s->max, max);
+    s->factor = max == s->max ? 1 : rescale(s->max, max, scale);
     s->max = max;
+    s->scale = scale;
     for (uint32_t t = 0; t < n_tokens; t += 8) {
         __m256i mask = tqk_first_avx2(t < visible ? visible - t : 0);
-        __m256 x = _mm256_sub_ps(scaled(scores + t, mask, factor), top);
+        __m256 x = _mm256_mul_ps(_mm256_sub_ps(saturated(scores + t, mask), top), factor);
         __m256 p = _mm256_and_ps(exponential(x), _mm256_castsi256_ps(mask));
         sum = _mm256_add_ps(sum, p);
         _mm256_maskstore_ps(scores + t, tqk_first_avx2(n_tokens - t), p);
@@ -81,7 +83,7 @@ void tqk_softmax_avx2(void *states, size_t state_bytes, void *scores, uint32_t s
             memset(row, 0, n_tokens * sizeof *row);
             continue;
         }
-        update(s, row, visible[r], n_tokens, (float)scale);
+        update(s, row, visible[r], n_tokens, (float)(scale * TQK_SCORE_UNIT_AVX2));
     }
 }
 
@@ -91,7 +93,7 @@ void tqk_state_merge_avx2(const struct tqi_rows *v, void *into, const void *from
     if (b->max == -INFINITY)
         return;
     float max = a->max > b->max || isnan(a->max) ? a->max : b->max;
-    float fa = rescale(a->max, max), fb = rescale(b->max, max);
+    float fa = rescale(a->max, max, b->scale), fb = rescale(b->max, max, b->scale);
     a->sum = a->sum * fa + b->sum * fb;
     for (uint32_t i = 0; i < v->layout.dim_pad; i += 8) {
         __m256 x = _mm256_mul_ps(_mm256_loadu_ps(a->acc + i), _mm256_set1_ps(fa));
@@ -99,4 +101,5 @@ void tqk_state_merge_avx2(const struct tqi_rows *v, void *into, const void *from
         _mm256_storeu_ps(a->acc + i, x);
     }
     a->max = max;
+    a->scale = b->scale;
 }

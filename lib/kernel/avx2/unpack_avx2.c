@@ -74,11 +74,11 @@ static __m256i line2(const struct codes *c, uint32_t word, size_t at) {
     return _mm256_srli_epi32(line(c, set, at), (int)(word % 2 * 2));
 }
 
-/* ---- words to bytes ---------------------------------------------------------------------------- */
+/* ---- words to bytes ----------------------------------------------------------------------------
+ */
 
 /* 8 values of a word: of words 0 1 | 4 5 in x[0], 2 3 | 6 7 in x[1]. */
-TQK_INLINE void nibbles_to_bytes(const struct codes *c, uint32_t bits, __m256i word,
-                                 __m256i x[2]) {
+TQK_INLINE void nibbles_to_bytes(const struct codes *c, uint32_t bits, __m256i word, __m256i x[2]) {
     __m256i level = _mm256_set1_epi8(bits == 2 ? 3 : 7), sign = _mm256_set1_epi8(8);
     __m256i shifted = _mm256_srli_epi16(word, 4);
     __m256i even = _mm256_and_si256(word, level), odd = _mm256_and_si256(shifted, level);
@@ -102,9 +102,7 @@ TQK_INLINE void bytes_of(const struct codes *c, uint32_t bits, uint32_t word, ui
         x[1] = _mm256_unpackhi_epi32(a, b);
         return;
     }
-    __m256i w = bits == 3   ? line3(c, word, at)
-                : bits == 2 ? line2(c, word, at)
-                            : line(c, word, at);
+    __m256i w = bits == 3 ? line3(c, word, at) : bits == 2 ? line2(c, word, at) : line(c, word, at);
     nibbles_to_bytes(c, bits, w, x);
 }
 
@@ -117,7 +115,8 @@ TQK_INLINE void put_rows(__m128i words01, __m128i words23, int16_t *to, size_t r
     _mm_storeu_si128((__m128i *)(void *)(to + 3 * row), _mm256_extracti128_si256(b, 1));
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------ */
+/* ---- rows
+ * ------------------------------------------------------------------------------------------ */
 
 TQK_INLINE void unpack_k(const struct tqi_rows *k, uint32_t bits, const struct tqi_tile *tile,
                          uint32_t token, int16_t *rows) {
@@ -151,8 +150,8 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, uint32_t bits, const struct t
     uint32_t per_lane = l->dim_pad / 32, groups = n_tokens / l->group;
     uint32_t x_word = dim / 4 % per_lane;
     size_t at = (size_t)(dim / 4 / per_lane) * l->group * 2;
-    const char *ahead = (const char *)(tile->next ? tile->next : tile->blob) +
-                        (size_t)dim * n_tokens * bits / 8;
+    const char *ahead =
+        (const char *)(tile->next ? tile->next : tile->blob) + (size_t)dim * n_tokens * bits / 8;
     for (uint32_t quad = 0; quad < 8; quad++) {
         for (uint32_t g = 0; g < groups; g++) {
             uint32_t word = bits == 8 ? g * 2 * per_lane + x_word : g * per_lane + x_word;
@@ -173,14 +172,14 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, uint32_t bits, const struct t
     }
 }
 
-#define UNPACK(name, bits)                                                                        \
-    void tqk_unpack_k_##name##_avx2(const struct tqi_rows *k, const struct tqi_tile *tile,        \
-                                    uint32_t token, int16_t *rows) {                              \
-        unpack_k(k, bits, tile, token, rows);                                                     \
-    }                                                                                             \
-    void tqk_unpack_v_##name##_avx2(const struct tqi_rows *v, const struct tqi_tile *tile,        \
-                                    uint32_t dim, uint32_t n_tokens, int16_t *rows) {             \
-        unpack_v(v, bits, tile, dim, n_tokens, rows);                                             \
+#define UNPACK(name, bits)                                                                 \
+    void tqk_unpack_k_##name##_avx2(const struct tqi_rows *k, const struct tqi_tile *tile, \
+                                    uint32_t token, int16_t *rows) {                       \
+        unpack_k(k, bits, tile, token, rows);                                              \
+    }                                                                                      \
+    void tqk_unpack_v_##name##_avx2(const struct tqi_rows *v, const struct tqi_tile *tile, \
+                                    uint32_t dim, uint32_t n_tokens, int16_t *rows) {      \
+        unpack_v(v, bits, tile, dim, n_tokens, rows);                                      \
     }
 UNPACK(lm4, 4)
 UNPACK(lm3, 3)

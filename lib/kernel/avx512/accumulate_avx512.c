@@ -29,6 +29,7 @@ static void float_left(struct job *j, const float *p, uint32_t score_stride) {
     for (uint32_t r = 0; r < j->n_rows; r++)
         for (uint32_t t = 0; t < j->n_tokens; t += 16) {
             __m512 x = tqk_probabilities_at_avx512(j->tile, p + (size_t)r * score_stride, t);
+            x = _mm512_mul_ps(x, _mm512_set1_ps(1 / (float)TQK_VALUE_UNIT_AVX512));
             _mm512_store_ps((float *)(void *)(j->left + r * j->left_bytes) + t, x);
         }
 }
@@ -124,5 +125,5 @@ void tqk_state_finish_avx512(const struct tqi_rows *v, const void *state, const 
     }
     for (uint32_t i = 0; i < dim; i++)
         out[i] = (double)x[i] * factor + (mean ? (double)mean[i] : 0);
-    *lse = (double)s->max + log((double)s->sum);
+    *lse = (double)s->max * (double)s->scale + log((double)s->sum);
 }

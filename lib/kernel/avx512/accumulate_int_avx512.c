@@ -67,7 +67,7 @@ static void weights(struct job *j, uint32_t row, const float *p, const __m512 *g
     }
     j->bias[row] = tqk_bias_avx512(j->v, _mm512_reduce_add_epi32(sum));
     /* A NaN probability makes the sum of the state NaN, which spoils the row at its end. */
-    j->scale[row] = top * (0x1p-12f / TQK_FIXED_MAX);
+    j->scale[row] = top * (float)(1 / (TQK_VALUE_UNIT_AVX512 * TQK_FIXED_MAX));
 }
 
 static void fill_planes(struct job *j, const float *p, uint32_t score_stride) {

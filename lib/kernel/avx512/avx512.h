@@ -29,6 +29,11 @@ enum {
     TQK_DIM_LIMIT_AVX512 = 4096 /* of a row */
 };
 
+/* Scores are stored divided by this, and sums of weighted values by the other: rows at the end
+ * of the range of binary32 must not overflow on the way. */
+#define TQK_SCORE_UNIT_AVX512 0x1p16
+#define TQK_VALUE_UNIT_AVX512 0x1p24
+
 /* Asks for complete unrolling of loops over register arrays. */
 #define TQK_UNROLL _Pragma("GCC unroll 16")
 /* Keeps a loaded operand in its register: compilers else fold the load into each of its
@@ -49,7 +54,8 @@ struct tqk_query_avx512 {
  * tqk_value_unit_avx512(). */
 struct tqk_state_avx512 {
     float max, sum, factor;
-    float pad[13];
+    float scale; /* of max: natural score = max * scale */
+    float pad[12];
     float acc[];
 };
 
@@ -67,9 +73,9 @@ static inline double tqk_panel_unit_avx512(const struct tqi_rows *rows) {
     return rows->format->kind == TQI_KIND_LM ? 2 * rows->unit : rows->unit;
 }
 
-/* A coordinate is acc * this; keeps sums over many tokens of huge rows finite. */
+/* A coordinate is acc * this. */
 static inline double tqk_value_unit_avx512(const struct tqi_rows *rows) {
-    return tqk_is_integer_avx512(rows) ? tqk_panel_unit_avx512(rows) * 0x1p12 : 1;
+    return TQK_VALUE_UNIT_AVX512 * (tqk_is_integer_avx512(rows) ? tqk_panel_unit_avx512(rows) : 1);
 }
 
 /* Largest integer of a query: no sum with dim_pad codes may leave 32 bits. */

@@ -32,7 +32,8 @@ void tqk_prepare_avx512(const struct tqi_rows *k, const float *row, void *query)
     for (uint32_t i = 0; i < k->layout.dim; i += 16) {
         __m512 x = _mm512_loadu_ps(row + i);
         bad |= _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(FLT_MAX), _CMP_NLE_UQ);
-        _mm512_storeu_ps(to + i, x);
+        _mm512_storeu_ps(to + i,
+                         _mm512_mul_ps(x, _mm512_set1_ps(1 / (float)TQK_SCORE_UNIT_AVX512)));
     }
     if (bad) /* the whole row of the output must show it */
         to[0] = NAN;

@@ -90,7 +90,7 @@ void tqk_prepare_int_avx512(const struct tqi_rows *k, const float *row, void *qu
     int32_t sum = put_planes(x, l->dim_pad, most > 0 ? limit / most : 0, q->data);
     q->bias = tqk_bias_avx512(k, sum);
     q->scale = (float)(ldexp((double)most / (double)limit, e) / sqrt((double)l->dim) *
-                       tqk_panel_unit_avx512(k));
+                       tqk_panel_unit_avx512(k) / TQK_SCORE_UNIT_AVX512);
 }
 
 /* ---- scores -------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* Stage softmax: the running maximum and sum of a query row (online softmax, Milakov and
  * Gimelshein 2018), and the join of two states over disjoint tokens. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -31,15 +32,15 @@ TQK_INLINE __m512 exponential(__m512 x) {
     return _mm512_scalef_ps(p, n);
 }
 
-static float rescale(float from, float to) {
-    return from == -INFINITY ? 0 : expf(from - to);
+/* exp of the distance of two maxima. */
+static float rescale(float from, float to, float scale) {
+    return from == -INFINITY ? 0 : expf((from - to) * scale);
 }
 
 /* Scores that leave binary32 saturate, so that finite rows stay finite; NaN stays. */
-TQK_INLINE __m512 scaled(const float *scores, __mmask16 mask, __m512 scale) {
-    __m512 s = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, scores), scale);
-    s = _mm512_max_ps(_mm512_set1_ps(-0x1p120f), s);
-    return _mm512_min_ps(_mm512_set1_ps(0x1p120f), s);
+TQK_INLINE __m512 saturated(const float *scores, __mmask16 mask) {
+    __m512 s = _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), _mm512_maskz_loadu_ps(mask, scores));
+    return _mm512_min_ps(_mm512_set1_ps(FLT_MAX), s);
 }
 
 static __mmask16 mask_of(uint32_t n) {
@@ -47,12 +48,12 @@ static __mmask16 mask_of(uint32_t n) {
 }
 
 /* Largest of the row and what came before; NaN when there is one. */
-static float new_maximum(const float *scores, uint32_t visible, float scale, float max) {
-    __m512 most = _mm512_set1_ps(max), factor = _mm512_set1_ps(scale);
+static float new_maximum(const float *scores, uint32_t visible, float max) {
+    __m512 most = _mm512_set1_ps(max);
     __mmask16 bad = 0;
     for (uint32_t t = 0; t < visible; t += 16) {
         __mmask16 mask = mask_of(visible - t);
-        __m512 s = scaled(scores + t, mask, factor);
+        __m512 s = saturated(scores + t, mask);
         bad |= _mm512_cmp_ps_mask(s, s, _CMP_UNORD_Q);
         most = _mm512_mask_max_ps(most, mask, most, s);
     }
@@ -61,13 +62,14 @@ static float new_maximum(const float *scores, uint32_t visible, float scale, flo
 
 static void update(struct tqk_state_avx512 *s, float *scores, uint32_t visible, uint32_t n_tokens,
                    float scale) {
-    float max = new_maximum(scores, visible, scale, s->max);
+    float max = new_maximum(scores, visible, s->max);
     __m512 sum = _mm512_setzero_ps(), top = _mm512_set1_ps(max), factor = _mm512_set1_ps(scale);
-    s->factor = max == s->max ? 1 : rescale(s->max, max);
+    s->factor = max == s->max ? 1 : rescale(s->max, max, scale);
     s->max = max;
+    s->scale = scale;
     for (uint32_t t = 0; t < n_tokens; t += 16) {
         __mmask16 mask = t < visible ? mask_of(visible - t) : 0;
-        __m512 x = _mm512_sub_ps(scaled(scores + t, mask, factor), top);
+        __m512 x = _mm512_mul_ps(_mm512_sub_ps(saturated(scores + t, mask), top), factor);
         __m512 p = _mm512_maskz_mov_ps(mask, exponential(x));
         sum = _mm512_add_ps(sum, p);
         _mm512_mask_storeu_ps(scores + t, mask_of(n_tokens - t), p);
@@ -85,7 +87,7 @@ void tqk_softmax_avx512(void *states, size_t state_bytes, void *scores, uint32_t
             memset(row, 0, n_tokens * sizeof *row);
             continue;
         }
-        update(s, row, visible[r], n_tokens, (float)scale);
+        update(s, row, visible[r], n_tokens, (float)(scale * TQK_SCORE_UNIT_AVX512));
     }
 }
 
@@ -95,7 +97,7 @@ void tqk_state_merge_avx512(const struct tqi_rows *v, void *into, const void *fr
     if (b->max == -INFINITY)
         return;
     float max = a->max > b->max || isnan(a->max) ? a->max : b->max;
-    float fa = rescale(a->max, max), fb = rescale(b->max, max);
+    float fa = rescale(a->max, max, b->scale), fb = rescale(b->max, max, b->scale);
     a->sum = a->sum * fa + b->sum * fb;
     for (uint32_t i = 0; i < v->layout.dim_pad; i += 16) {
         __m512 x = _mm512_mul_ps(_mm512_loadu_ps(a->acc + i), _mm512_set1_ps(fa));
@@ -103,4 +105,5 @@ void tqk_state_merge_avx512(const struct tqi_rows *v, void *into, const void *fr
         _mm512_storeu_ps(a->acc + i, x);
     }
     a->max = max;
+    a->scale = b->scale;
 }
