@@ -17,8 +17,7 @@ struct job {
     float scale[TQK_TILE_ROWS_AVX2];
 };
 
-/* ---- probabilities ----------------------------------------------------------------------------
- */
+/* ---- probabilities ------------------------------------------------------------------------ */
 
 /* Gains of 8 tokens as binary32, 0 outside the tile. */
 static __m256 gains_at(const struct job *j, uint32_t token) {
@@ -70,8 +69,7 @@ static void fill_row(struct job *j, uint32_t row, const float *p, const __m256 *
     j->scale[row] = top * (float)(1 / (TQK_VALUE_UNIT_AVX2 * INT16_MAX));
 }
 
-/* ---- sums -------------------------------------------------------------------------------------
- */
+/* ---- sums --------------------------------------------------------------------------------- */
 
 TQK_INLINE void sum_rows(const struct job *j, uint32_t dim, uint32_t row, uint32_t rows) {
     size_t row_bytes = (size_t)j->n_tokens * 2;
@@ -126,8 +124,7 @@ ACCUMULATE(lm3)
 ACCUMULATE(lm2)
 ACCUMULATE(int8)
 
-/* ---- the end of a row ---------------------------------------------------------------------------
- */
+/* ---- the end of a row --------------------------------------------------------------------- */
 
 void tqk_state_finish_avx2(const struct tqi_rows *v, const void *state, const float *mean,
                            double *out, double *lse, void *scratch) {
@@ -140,10 +137,12 @@ void tqk_state_finish_avx2(const struct tqi_rows *v, const void *state, const fl
         *lse = -INFINITY;
         return;
     }
-    double factor =
-        tqk_integer_unit_avx2(v) * TQK_VALUE_UNIT_AVX2 / (double)s->sum / sqrt((double)dim);
+    double factor = TQK_VALUE_UNIT_AVX2 / (double)s->sum;
     memcpy(x, s->acc, dim * sizeof *x);
-    tqk_unrotate_avx2(&v->rotation, x);
+    if (tqi_format_rotates(v->format)) {
+        tqk_unrotate_avx2(&v->rotation, x);
+        factor *= tqk_integer_unit_avx2(v) / sqrt((double)dim);
+    }
     for (uint32_t i = 0; i < dim; i++)
         out[i] = (double)x[i] * factor + (mean ? (double)mean[i] : 0);
     *lse = (double)s->max * (double)s->scale + log((double)s->sum);

@@ -3,8 +3,8 @@
  *
  * Codes of a tile are decoded once into rows of 16-bit integers in cache, keys [token][dim],
  * values [dim][token]; queries and probabilities are 16-bit fixed point with one scale per
- * row, and VPMADDWD sums products of pairs exactly. Integer formats only: other pairs run on
- * the reference.
+ * row, and VPMADDWD sums products of pairs exactly. Float formats do the same in binary32, in a
+ * fixed order.
  */
 #ifndef TQI_KERNEL_AVX2_H
 #define TQI_KERNEL_AVX2_H
@@ -28,7 +28,7 @@ enum {
 #define TQK_UNROLL _Pragma("GCC unroll 16")
 #define TQK_INLINE static inline __attribute__((always_inline))
 
-/* A query row in dim order. */
+/* A query row in dim order; floats for float formats. */
 struct tqk_query_avx2 {
     float scale;  /* query = integer * scale; NaN spoils the row */
     int32_t half; /* joins every sum: lm4 stores n for the value n + 1/2 */
@@ -43,6 +43,10 @@ struct tqk_state_avx2 {
     float pad[12];
     float acc[];
 };
+
+static inline bool tqk_is_integer_avx2(const struct tqi_rows *rows) {
+    return rows->format->kind == TQI_KIND_LM || rows->format->kind == TQI_KIND_INT8;
+}
 
 static inline bool tqk_has_half_avx2(const struct tqi_rows *rows) {
     return rows->format->kind == TQI_KIND_LM && rows->format->bits == 4;
@@ -71,6 +75,20 @@ static inline float tqk_sum_of_lanes_avx2(__m256 x) {
     return _mm_cvtss_f32(_mm_add_ss(m, _mm_shuffle_ps(m, m, 1)));
 }
 
+/* Scores of 4 tokens from `token` on, those in the tile. */
+static inline void tqk_put_scores_avx2(const struct tqi_tile *tile, float *to, uint32_t token,
+                                       __m128 s) {
+    if (token >= tile->first && token + 4 <= tile->last) {
+        _mm_storeu_ps(to + (token - tile->first), s);
+        return;
+    }
+    float x[4];
+    _mm_storeu_ps(x, s);
+    for (uint32_t i = 0; i < 4; i++)
+        if (token + i >= tile->first && token + i < tile->last)
+            to[token + i - tile->first] = x[i];
+}
+
 /* unpack: 16 keys from `token` (a multiple of 16) on to rows of dim_pad integers. */
 typedef void tqk_unpack_k_fn_avx2(const struct tqi_rows *k, const struct tqi_tile *tile,
                                   uint32_t token, int16_t *rows);
@@ -95,7 +113,7 @@ void tqk_unrotate_avx2(const struct tqi_rotation *r, float *x);
 #undef TQI_SCORE
 #undef TQI_ACCUMULATE
 
-tqi_prepare_fn tqk_prepare_avx2;
+tqi_prepare_fn tqk_prepare_avx2, tqk_prepare_float_avx2;
 tqi_softmax_fn tqk_softmax_avx2;
 tqi_state_clear_fn tqk_state_clear_avx2;
 tqi_state_merge_fn tqk_state_merge_avx2;

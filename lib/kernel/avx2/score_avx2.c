@@ -7,14 +7,16 @@
 #include "kernel/avx2/dot_avx2.h"
 
 size_t tqk_query_bytes_avx2(const struct tqi_rows *k) {
-    return sizeof(struct tqk_query_avx2) + (k->layout.dim_pad * sizeof(int16_t) + 63) / 64 * 64;
+    size_t element = tqk_is_integer_avx2(k) ? sizeof(int16_t) : sizeof(float);
+    return sizeof(struct tqk_query_avx2) + (k->layout.dim_pad * element + 63) / 64 * 64;
 }
 
 /* Decoded rows of either side, then probabilities. */
 size_t tqk_scratch_bytes_avx2(const struct tqi_rows *rows) {
     const struct tqi_layout *l = &rows->layout;
-    size_t keys = (size_t)16 * l->dim_pad * sizeof(int16_t);
-    size_t values = (size_t)(32 + TQK_TILE_ROWS_AVX2) * l->tokens * sizeof(int16_t);
+    size_t element = tqk_is_integer_avx2(rows) ? sizeof(int16_t) : sizeof(float);
+    size_t keys = 16 * element * l->dim_pad;
+    size_t values = (32 + TQK_TILE_ROWS_AVX2) * element * l->tokens;
     return keys > values ? keys : values;
 }
 
@@ -75,6 +77,10 @@ static float limit_of(uint32_t dim_pad) {
 void tqk_prepare_avx2(const struct tqi_rows *k, const float *row, void *query) {
     const struct tqi_layout *l = &k->layout;
     struct tqk_query_avx2 *q = query;
+    if (!tqk_is_integer_avx2(k)) {
+        tqk_prepare_float_avx2(k, row, query);
+        return;
+    }
     float x[TQK_DIM_LIMIT_AVX2] __attribute__((aligned(32)));
     memset(x + l->dim, 0, (l->dim_pad - l->dim) * sizeof *x);
     memcpy(x, row, l->dim * sizeof *x);
@@ -95,19 +101,6 @@ void tqk_prepare_avx2(const struct tqi_rows *k, const float *row, void *query) {
 
 /* ---- scores -------------------------------------------------------------------------------- */
 
-/* Scores of 4 tokens from `token` on, those in the tile. */
-static void put(const struct tqi_tile *tile, float *to, uint32_t token, __m128 s) {
-    if (token >= tile->first && token + 4 <= tile->last) {
-        _mm_storeu_ps(to + (token - tile->first), s);
-        return;
-    }
-    float x[4];
-    _mm_storeu_ps(x, s);
-    for (uint32_t i = 0; i < 4; i++)
-        if (token + i >= tile->first && token + i < tile->last)
-            to[token + i - tile->first] = x[i];
-}
-
 TQK_INLINE void score_rows(const struct tqi_rows *k, const struct tqi_tile *tile,
                            const char *queries, uint32_t rows, uint32_t stride, float *scores,
                            uint32_t token, const int16_t *keys) {
@@ -124,7 +117,7 @@ TQK_INLINE void score_rows(const struct tqi_rows *k, const struct tqi_tile *tile
             const struct tqk_query_avx2 *q = (const void *)(queries + r * query_bytes);
             __m128 s = _mm_cvtepi32_ps(_mm_add_epi32(sum[r], _mm_set1_epi32(q->half)));
             s = _mm_mul_ps(_mm_mul_ps(s, _mm_set1_ps(q->scale)), gain);
-            put(tile, scores + (size_t)r * stride, token + i, s);
+            tqk_put_scores_avx2(tile, scores + (size_t)r * stride, token + i, s);
         }
     }
 }

@@ -74,8 +74,7 @@ static __m256i line2(const struct codes *c, uint32_t word, size_t at) {
     return _mm256_srli_epi32(line(c, set, at), (int)(word % 2 * 2));
 }
 
-/* ---- words to bytes ----------------------------------------------------------------------------
- */
+/* ---- words to bytes ----------------------------------------------------------------------- */
 
 /* 8 values of a word: of words 0 1 | 4 5 in x[0], 2 3 | 6 7 in x[1]. */
 TQK_INLINE void nibbles_to_bytes(const struct codes *c, uint32_t bits, __m256i word, __m256i x[2]) {

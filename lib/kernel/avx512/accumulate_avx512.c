@@ -34,8 +34,7 @@ static void float_left(struct job *j, const float *p, uint32_t score_stride) {
         }
 }
 
-/* ---- sums -------------------------------------------------------------------------------------
- */
+/* ---- sums --------------------------------------------------------------------------------- */
 
 TQK_INLINE void sum_float(const struct job *j, uint32_t dim, uint32_t first_row, uint32_t rows) {
     __m512 sum[TQK_ROW_BLOCK_AVX512 * 2];
@@ -103,8 +102,7 @@ ACCUMULATE(fp8)
 ACCUMULATE(bf16)
 ACCUMULATE(f16)
 
-/* ---- the end of a row ---------------------------------------------------------------------------
- */
+/* ---- the end of a row --------------------------------------------------------------------- */
 
 void tqk_state_finish_avx512(const struct tqi_rows *v, const void *state, const float *mean,
                              double *out, double *lse, void *scratch) {

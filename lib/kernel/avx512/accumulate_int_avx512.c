@@ -21,8 +21,7 @@ struct job {
     float scale[TQK_TILE_ROWS_AVX512];
 };
 
-/* ---- probabilities ----------------------------------------------------------------------------
- */
+/* ---- probabilities ------------------------------------------------------------------------ */
 
 /* Gains of 16 tokens as binary32, 0 outside the tile. */
 static __m512 gains_at(const struct job *j, uint32_t token) {
@@ -78,8 +77,7 @@ static void fill_planes(struct job *j, const float *p, uint32_t score_stride) {
         weights(j, r, p + (size_t)r * score_stride, gain);
 }
 
-/* ---- sums -------------------------------------------------------------------------------------
- */
+/* ---- sums --------------------------------------------------------------------------------- */
 
 /* 32 dims of a token group as lines of 16 dims by octet. */
 TQK_INLINE void load_group(const struct job *j, enum tqk_source_avx512 source,

@@ -8,8 +8,7 @@
 #include "kernel/avx512/pack_avx512.h"
 #include "spec/codes.h"
 
-/* ---- norm --------------------------------------------------------------------------------------
- */
+/* ---- norm --------------------------------------------------------------------------------- */
 
 /* Sums of neighbours of 32 values, in order. */
 TQK_INLINE __m512 fold(__m512 a, __m512 b) {
@@ -52,8 +51,7 @@ static void put_gain(const struct tqi_layout *l, uint8_t *blob, uint32_t token, 
                                           : tqi_float_to_f16(fminf(gain, 65504.0f)));
 }
 
-/* ---- quantize -----------------------------------------------------------------------------------
- */
+/* ---- quantize ----------------------------------------------------------------------------- */
 
 /* Rotated row to codes, one a byte; returns the sum of squared code values. Thresholds are
  * searched by halves, which counts those below as the plain loop does. */

@@ -2,8 +2,7 @@
 
 #include "spec/codes.h"
 
-/* ---- the set of words that 3-bit and 2-bit codes share ------------------------------------------
- */
+/* ---- the set of words that 3-bit and 2-bit codes share ------------------------------------ */
 
 /* As in spec/codes.c: where a word lives. */
 struct shared {

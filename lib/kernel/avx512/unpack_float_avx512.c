@@ -21,8 +21,7 @@ TQK_INLINE __m512 half(__m512i word, int h, bool bf16) {
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h ? _mm512_srli_epi32(word, 16) : word));
 }
 
-/* ---- keys -------------------------------------------------------------------------------------
- */
+/* ---- keys --------------------------------------------------------------------------------- */
 
 enum source { E4M3, BF16, F16 };
 
@@ -56,8 +55,7 @@ TQK_INLINE void unpack_k(const struct tqi_rows *k, enum source source, const str
     }
 }
 
-/* ---- values -------------------------------------------------------------------------------------
- */
+/* ---- values ------------------------------------------------------------------------------- */
 
 /* A slab holds 4 tokens (e4m3: 0 4 1 5, then 2 6 3 7) or 2 tokens of an octet. */
 TQK_INLINE void put_tokens(float *to, enum source source, uint32_t slab, __m512i word) {
