@@ -9,7 +9,7 @@
 
 double now(void); /* seconds */
 
-/* ---- pool.c: threads behind tq_executor ------------------------------------------------- */
+/* ---- pool.c: threads behind tq_executor --------------------------------------------------- */
 
 struct pool;
 /* n threads, the caller included. */
@@ -26,7 +26,7 @@ extern const tq_allocator huge_pages;
 /* GB/s of a plain read of `bytes` bytes by the pool's threads, best of some passes. */
 double plain_read(struct pool *pool, uint32_t threads, size_t bytes);
 
-/* ---- report.c: a table on standard output, the same numbers as JSON -------------------------- */
+/* ---- report.c: a table on standard output, the same numbers as JSON ----------------------- */
 
 void report_open(const char *json_path); /* NULL = no file */
 /* One measurement: GB/s of the codes that it touches. */

@@ -4,7 +4,7 @@
 
 #include "kernel/avx2/float_avx2.h"
 
-/* ---- score ---------------------------------------------------------------------------------- */
+/* ---- score -------------------------------------------------------------------------------- */
 
 void tqk_prepare_float_avx2(const struct tqi_rows *k, const float *row, void *query) {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));
@@ -58,8 +58,7 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const c
     }
 }
 
-/* ---- accumulate -------------------------------------------------------------------------------
- */
+/* ---- accumulate --------------------------------------------------------------------------- */
 
 /* Probabilities of a row for the page's tokens; 0 outside the tile. */
 static void fill_row(const struct tqi_tile *t, const float *p, uint32_t n_tokens, float *to) {

@@ -118,6 +118,8 @@ tqi_softmax_fn tqk_softmax_avx2;
 tqi_state_clear_fn tqk_state_clear_avx2;
 tqi_state_merge_fn tqk_state_merge_avx2;
 tqi_state_finish_fn tqk_state_finish_avx2;
+tqi_load_fn tqk_load_avx2;
+size_t tqk_encode_scratch_avx2(const struct tqi_rows *rows);
 size_t tqk_query_bytes_avx2(const struct tqi_rows *k);
 size_t tqk_state_bytes_avx2(const struct tqi_rows *v);
 size_t tqk_scratch_bytes_avx2(const struct tqi_rows *rows);

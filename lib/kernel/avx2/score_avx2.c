@@ -20,7 +20,7 @@ size_t tqk_scratch_bytes_avx2(const struct tqi_rows *rows) {
     return keys > values ? keys : values;
 }
 
-/* ---- queries ------------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------ */
 
 /* Largest magnitude; NaN when there is one. */
 static float largest_of(const float *x, uint32_t n) {
@@ -99,7 +99,7 @@ void tqk_prepare_avx2(const struct tqi_rows *k, const float *row, void *query) {
                        tqk_integer_unit_avx2(k) / TQK_SCORE_UNIT_AVX2);
 }
 
-/* ---- scores -------------------------------------------------------------------------------- */
+/* ---- scores ------------------------------------------------------------------------------- */
 
 TQK_INLINE void score_rows(const struct tqi_rows *k, const struct tqi_tile *tile,
                            const char *queries, uint32_t rows, uint32_t stride, float *scores,

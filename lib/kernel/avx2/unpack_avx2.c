@@ -2,7 +2,7 @@
  * decoded at a time; a word becomes 8 neighbouring integers of its row. */
 #include "kernel/avx2/avx2.h"
 
-/* ---- words ---------------------------------------------------------------------------------- */
+/* ---- words -------------------------------------------------------------------------------- */
 
 /* Where words are, and the values of all codes. */
 struct codes {
@@ -114,8 +114,7 @@ TQK_INLINE void put_rows(__m128i words01, __m128i words23, int16_t *to, size_t r
     _mm_storeu_si128((__m128i *)(void *)(to + 3 * row), _mm256_extracti128_si256(b, 1));
 }
 
-/* ---- rows
- * ------------------------------------------------------------------------------------------ */
+/* ---- rows --------------------------------------------------------------------------------- */
 
 TQK_INLINE void unpack_k(const struct tqi_rows *k, uint32_t bits, const struct tqi_tile *tile,
                          uint32_t token, int16_t *rows) {

@@ -23,7 +23,7 @@ static struct tqk_state_avx512 *state_at(const struct job *j, uint32_t row) {
     return (void *)(j->states + row * j->state_bytes);
 }
 
-/* ---- the left operand ------------------------------------------------------------------------ */
+/* ---- the left operand --------------------------------------------------------------------- */
 
 static void float_left(struct job *j, const float *p, uint32_t score_stride) {
     for (uint32_t r = 0; r < j->n_rows; r++)

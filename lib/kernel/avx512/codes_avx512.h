@@ -5,7 +5,7 @@
 
 #include "kernel/avx512/lines_avx512.h"
 
-/* ---- words ---------------------------------------------------------------------------------- */
+/* ---- words -------------------------------------------------------------------------------- */
 
 /* One bit of 8 codes to bit `bit` of 8 nibbles, from a plane of bytes. */
 TQK_INLINE __m512i tqk_plane_avx512(const struct tqk_codes_avx512 *c, size_t at, int bit) {

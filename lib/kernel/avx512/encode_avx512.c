@@ -105,8 +105,7 @@ static uint32_t quantize_int8(const float *u, uint32_t dim, uint8_t *codes) {
     return (uint32_t)_mm512_reduce_add_epi32(sum);
 }
 
-/* ---- rows
- * ----------------------------------------------------------------------------------------- */
+/* ---- rows --------------------------------------------------------------------------------- */
 
 /* Scratch as the reference has it: behind the row a copy, a tree, codes. */
 struct scratch {

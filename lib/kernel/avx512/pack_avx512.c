@@ -18,8 +18,7 @@ static struct shared share(const struct tqi_layout *l, uint32_t bits, uint32_t w
     return s;
 }
 
-/* ---- keys
- * ------------------------------------------------------------------------------------------- */
+/* ---- keys --------------------------------------------------------------------------------- */
 
 /* Bit 0 of every nibble to a byte. */
 static uint8_t squeeze(uint32_t x) {
@@ -107,8 +106,7 @@ void tqk_pack_k_avx512(const struct tqi_layout *l, uint32_t bits, const uint8_t 
     }
 }
 
-/* ---- values
- * ------------------------------------------------------------------------------------------ */
+/* ---- values ------------------------------------------------------------------------------- */
 
 /* Replaces the bits of `mask` in 4 words. */
 TQK_INLINE void merge(uint8_t *at, uint32_t mask, __m128i bits) {

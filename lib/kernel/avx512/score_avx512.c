@@ -39,7 +39,7 @@ void tqk_prepare_avx512(const struct tqi_rows *k, const float *row, void *query)
         to[0] = NAN;
 }
 
-/* ---- scores -------------------------------------------------------------------------------- */
+/* ---- scores ------------------------------------------------------------------------------- */
 
 /* Everything that a block of rows needs. */
 struct block {

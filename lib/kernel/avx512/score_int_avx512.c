@@ -10,7 +10,7 @@
 #include "kernel/avx512/codes_avx512.h"
 #include "kernel/avx512/dot_avx512.h"
 
-/* ---- queries ------------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------ */
 
 /* Largest magnitude; NaN when there is one. */
 static float largest_of(const float *x, uint32_t n) {
@@ -93,7 +93,7 @@ void tqk_prepare_int_avx512(const struct tqi_rows *k, const float *row, void *qu
                        tqk_panel_unit_avx512(k) / TQK_SCORE_UNIT_AVX512);
 }
 
-/* ---- scores -------------------------------------------------------------------------------- */
+/* ---- scores ------------------------------------------------------------------------------- */
 
 /* 16 tokens of a page. */
 struct block {

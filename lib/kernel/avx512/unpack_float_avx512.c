@@ -3,7 +3,7 @@
 #include "kernel/avx512/avx512.h"
 #include "kernel/avx512/lines_avx512.h"
 
-/* ---- elements ------------------------------------------------------------------------------- */
+/* ---- elements ----------------------------------------------------------------------------- */
 
 /* Byte b of every word as e4m3. The bits land in binary32 with an exponent too small by
  * 120; subnormals come out right by the multiplication. */
