@@ -610,7 +610,8 @@ typedef struct tq_attend_params {
  *  A query that sees no token gets out = 0 and lse = -infinity. A query element that is
  *  not finite makes its own output row NaN and no other. Results agree with attention over
  *  the decoded rows, relative to the whole output: reference kernels to 1e-6, float SIMD
- *  kernels to 1e-5, integer kernels to 2e-4 (logits far above 16: in proportion), FP8 tensor
+ *  kernels to 1e-5, integer kernels to 2e-4 (in proportion
+ *  where scale |q| |k| exceeds 16), FP8 tensor
  *  cores to 2e-3. On the CPU they do not depend on executor, batch or split of appends. */
 TQ_API TQ_WARN_UNUSED tq_status tq_attend(const tq_cache *cache, tq_seq seq, uint32_t layer,
                                           uint32_t n_queries, const tq_attend_params *params,

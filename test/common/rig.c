@@ -167,16 +167,27 @@ int same_answer(const struct rig *r, const struct asked *a, const struct asked *
            memcmp(a->lse, b->lse, (size_t)a->n_queries * r->c.n_q_heads * sizeof(float)) == 0;
 }
 
-/* An integer query has a relative error, so that the error of a logit grows with it; lse
- * tells how large the logits are that matter. The reference gets no allowance. */
-static double stretch_of(const double *lse, size_t n) {
-    double stretch = 1;
+static double largest_norm(const float *rows, size_t n, uint32_t dim) {
+    double largest = 0;
+    for (size_t r = 0; r < n; r++) {
+        double sum = 0;
+        for (uint32_t i = 0; i < dim; i++)
+            sum += (double)rows[r * dim + i] * (double)rows[r * dim + i];
+        largest = fmax(largest, sqrt(sum));
+    }
+    return largest;
+}
+
+/* An integer query has a relative error, so that the error of a logit is in proportion to
+ * scale |q| |k|, whatever the logit itself is. The reference gets no allowance. */
+static double stretch_of(const struct shape *s, const float *q, const float *k) {
+    double scale = s->scale != 0 ? fabs(s->scale) : 1 / sqrt(s->k_dim);
     if (test_features_disabled() == UINT64_MAX)
-        return stretch;
-    for (size_t i = 0; i < n; i++)
-        if (isfinite(lse[i]))
-            stretch = fmax(stretch, fabs(lse[i]) / 16);
-    return stretch;
+        return 1;
+    size_t q_rows = (size_t)s->n_queries * s->n_kv_heads * s->group;
+    size_t k_rows = (size_t)s->n_tokens * s->n_kv_heads;
+    double reach = scale * largest_norm(q, q_rows, s->k_dim) * largest_norm(k, k_rows, s->k_dim);
+    return fmax(1, reach / 16);
 }
 
 struct verdict judge(const struct rig *r, tq_seq seq, uint32_t layer, const struct asked *a) {
@@ -196,7 +207,7 @@ struct verdict judge(const struct rig *r, tq_seq seq, uint32_t layer, const stru
     rig_read(r, seq, layer, 0, n, k, v);
     plain_attend(&shape, a->q, k, v, out, lse);
     struct verdict verdict = {relative_error(a->out, out, outs),
-                              largest_difference(a->lse, lse, rows), stretch_of(lse, rows)};
+                              largest_difference(a->lse, lse, rows), stretch_of(&shape, a->q, k)};
     free(k);
     free(v);
     free(out);

@@ -70,7 +70,7 @@ int same_answer(const struct rig *r, const struct asked *a, const struct asked *
 struct verdict {
     double out;     /* relative to the whole output */
     double lse;     /* largest difference, relative above 1 */
-    double stretch; /* logits / 16 where larger: integer queries have a relative error */
+    double stretch; /* 1, or scale |q| |k| / 16: integer queries have a relative error */
 };
 struct verdict judge(const struct rig *r, tq_seq seq, uint32_t layer, const struct asked *a);
 /* Both within the tolerance of the kernels that run. */
