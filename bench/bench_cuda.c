@@ -87,7 +87,7 @@ static float gauss(void) {
 }
 
 static void make_data(void) {
-    n_elements = (size_t)4 << 20;
+    n_elements = (size_t)10 << 20; /* 8192 tokens at the stride below, and heads */
     uint16_t *host = malloc(n_elements * 2);
     for (size_t i = 0; i < n_elements; i++) {
         float f = gauss();
