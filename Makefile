@@ -50,6 +50,8 @@ say = $(if $(V),@:,@printf '  %-5s %s\n' $(1) $(patsubst $(B)/%,%,$@))
 include tools/make/cuda.mk
 include tools/make/lib.mk
 include tools/make/test.mk
+include tools/make/kernels.mk
+include tools/make/bench.mk
 include tools/make/demo.mk
 include tools/make/lint.mk
 include tools/make/install.mk

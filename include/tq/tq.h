@@ -189,9 +189,9 @@ typedef struct tq_codec tq_codec;     /**< One format at one dimension: rows to 
 /** Rows to read: element (token, head, dim) is at
  *  `data[token * token_stride + head * head_stride + dim]`.
  *
- *  Strides count elements; the dims of a row are adjacent. head_stride 0 means
- *  adjacent heads (the row length); token_stride 0 means adjacent tokens (number
- *  of heads times the head stride). Data needs only the natural alignment of its
+ *  Strides count elements and may be negative; the dims of a row are adjacent.
+ *  head_stride 0 means adjacent heads (the row length); token_stride 0 means adjacent
+ *  tokens (number of heads times the head stride). Data needs only the natural alignment of its
  *  element type. The layout of this struct is frozen; it has no struct_size. */
 typedef struct tq_rows_in {
     const void *data;     /**< First element; device memory on CUDA. */
@@ -462,7 +462,8 @@ TQ_API tq_status tq_cache_set_means(tq_cache *cache, uint32_t layer, const float
  *  @param cache a cache @param layer below n_layers @param n_tokens at least 1
  *  @param k,v rows [n_tokens][n_kv_heads], in the cache's device memory; either may be
  *  NULL for no mean on that side
- *  @return as tq_cache_set_means(); elements that are not finite count as in tq_append() */
+ *  @return as tq_cache_set_means(); elements that are not finite are replaced as in
+ *  tq_append(), but not counted in the statistics */
 TQ_API tq_status tq_cache_fit_means(tq_cache *cache, uint32_t layer, uint32_t n_tokens,
                                     const tq_rows_in *k, const tq_rows_in *v);
 /** @brief Sets the fp8 scales: a stored value is e4m3(x / scale), read as e4m3 * scale.
@@ -477,7 +478,8 @@ TQ_API tq_status tq_cache_set_fp8_scales(tq_cache *cache, uint32_t layer, const 
 /** @brief The configuration with all defaults resolved.
  *  @param cache a cache
  *  @param[in,out] out struct_size set by the caller, the rest filled; layer_formats
- *  points at memory of the cache, valid until it is destroyed
+ *  points at memory of the cache, valid until it is destroyed. To create another cache
+ *  from it, set variant to 0: layer_formats says it all
  *  @retval TQ_ERR_INVALID_ARGUMENT a NULL or a bad struct_size */
 TQ_API tq_status tq_cache_get_config(const tq_cache *cache, tq_cache_config *out);
 
@@ -564,7 +566,7 @@ TQ_API tq_status tq_seq_length(const tq_cache *cache, tq_seq seq, uint32_t layer
 
 /** @brief Codes rows and adds them to the end of a sequence in one layer.
  *  @param cache a cache @param seq a sequence @param layer below n_layers
- *  @param n_tokens 0 is allowed and does nothing
+ *  @param n_tokens 0 is allowed and does nothing; k and v are not looked at then
  *  @param k rows [n_tokens][n_kv_heads] of head_dim elements, after RoPE
  *  @param v rows [n_tokens][n_kv_heads] of v_head_dim elements
  *  @param stream see the rules above
@@ -591,7 +593,8 @@ typedef struct tq_attend_params {
 
 /** @brief Attention of some query rows over a sequence in one layer, on the codes.
  *  @param cache a cache @param seq a sequence @param layer below n_layers
- *  @param n_queries query tokens; 0 is allowed and does nothing
+ *  @param n_queries query tokens; 0 is allowed and does nothing; q and out are not looked
+ *  at then
  *  @param params NULL for all defaults
  *  @param q rows [n_queries][n_q_heads] of head_dim elements, after RoPE; query head h
  *  reads kv head h / (n_q_heads / n_kv_heads)
@@ -605,9 +608,10 @@ typedef struct tq_attend_params {
  *  only after an error of the device
  *
  *  A query that sees no token gets out = 0 and lse = -infinity. A query element that is
- *  not finite spoils its own output row and no other. Results agree with attention over
- *  the decoded rows to 1e-6 (reference kernels), relative to the whole output, and on the
- *  CPU do not depend on executor, batch or split of appends. */
+ *  not finite makes its own output row NaN and no other. Results agree with attention over
+ *  the decoded rows, relative to the whole output: reference kernels to 1e-6, float SIMD
+ *  kernels to 1e-5, integer kernels to 2e-4 (logits far above 16: in proportion), FP8 tensor
+ *  cores to 2e-3. On the CPU they do not depend on executor, batch or split of appends. */
 TQ_API TQ_WARN_UNUSED tq_status tq_attend(const tq_cache *cache, tq_seq seq, uint32_t layer,
                                           uint32_t n_queries, const tq_attend_params *params,
                                           const tq_rows_in *q, const tq_rows_out *out, float *lse,
@@ -687,7 +691,8 @@ TQ_API tq_status tq_codec_decode(const tq_codec *codec, uint64_t n_rows, const v
                                  const tq_rows_out *rows);
 /** @brief Estimates inner products of one query with coded rows, without decoding them.
  *  @param codec a codec
- *  @param query dim elements; token_stride and head_stride are not used and must be 0
+ *  @param query dim elements; token_stride and head_stride are not used and must be 0;
+ *  elements that are not finite are replaced as in tq_codec_encode()
  *  @param n_rows rows @param codes as in tq_codec_decode()
  *  @param[out] dots n_rows estimates of query.row; unbiased for formats with
  *  ::TQ_FORMAT_UNBIASED_DOT

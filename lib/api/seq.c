@@ -3,7 +3,7 @@
 /* The sequence, or leave with the status that its lookup has set. */
 #define FIND(cache, id, seq)                                  \
     struct tqi_seq *seq = tqi_seq_find(&(cache)->seqs, (id)); \
-    if (!seq)                                                 \
+    if (!(seq))                                               \
     return TQ_ERR_NOT_FOUND
 
 tq_status tq_seq_create(tq_cache *cache, tq_seq *out) {

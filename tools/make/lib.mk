@@ -1,6 +1,14 @@
 # The library. Flags follow the folder.
 
 LIB_SRC := $(filter-out lib/spec/gen/%,$(wildcard lib/*/*.c lib/kernel/ref/*.c))
+# Kernel levels of the target: a folder is a level and has its own instruction flags, which
+# no other object gets.
+ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null)),)
+LEVELS := avx512 avx2
+endif
+LEVEL_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi
+LEVEL_avx2 := -mavx2 -mfma -mf16c
+LIB_SRC += $(foreach level,$(LEVELS),$(wildcard lib/kernel/$(level)/*.c))
 ifeq ($(USE_CUDA),1)
 LIB_SRC := $(filter-out lib/device/cuda_none.c,$(LIB_SRC))
 endif
@@ -16,6 +24,14 @@ $(B)/lib/kernel/ref/%.o: lib/kernel/ref/%.c | need-build
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LIB_WARNINGS) $(REF) -MMD -MP -c $< -o $@
+
+define level_rule
+$(B)/lib/kernel/$(1)/%.o: lib/kernel/$(1)/%.c | need-build
+	@mkdir -p $$(@D)
+	$$(call say,CC)
+	$$(Q)$$(CC) $$(ALL_CFLAGS) $$(LIB_WARNINGS) $$(EXACT) $$(LEVEL_$(1)) -MMD -MP -c $$< -o $$@
+endef
+$(foreach level,$(LEVELS),$(eval $(call level_rule,$(level))))
 
 $(B)/lib/%.o: lib/%.c | need-build
 	@mkdir -p $(@D)

@@ -38,6 +38,13 @@ check-fast: tests
 
 -include $(TEST_BIN:=.d) $(ORACLE_OBJ:.o=.d) $(ORACLE_TEST_OBJ:.o=.d) $(COMMON_OBJ:.o=.d)
 
+# The black-box tests on the kernels of this CPU, and without AVX-512.
+API_BIN = $(filter $(B)/test/api/%,$(TEST_BIN))
+LEVEL ?= best
+.PHONY: check-level
+check-level: tests
+	TQ_TEST_LEVEL=$(LEVEL) $(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) $(API_BIN)
+
 SAN_ENV := ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 check-asan:
 	$(SAN_ENV) $(MAKE) --no-print-directory SAN=address,undefined CFLAGS='-O1 -g' WERROR=$(WERROR) \

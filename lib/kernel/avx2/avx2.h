@@ -1,0 +1,133 @@
+/*
+ * Stages of the AVX2 level (AVX2, FMA, F16C).
+ *
+ * Codes of a tile are decoded once into rows of 16-bit integers in cache, keys [token][dim],
+ * values [dim][token]; queries and probabilities are 16-bit fixed point with one scale per
+ * row, and VPMADDWD sums products of pairs exactly. Float formats do the same in binary32, in a
+ * fixed order.
+ */
+#ifndef TQI_KERNEL_AVX2_H
+#define TQI_KERNEL_AVX2_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernel/kernel.h"
+
+enum {
+    TQK_DIM_LIMIT_AVX2 = 4096, /* of a row */
+    TQK_TILE_ROWS_AVX2 = 32,   /* rows of a tile at most */
+    TQK_PAGE_LIMIT_AVX2 = 256  /* tokens of a page at most */
+};
+
+/* Scores are stored divided by this, and sums of weighted values by the other: rows at the end
+ * of the range of binary32 must not overflow on the way. */
+#define TQK_SCORE_UNIT_AVX2 0x1p16
+#define TQK_VALUE_UNIT_AVX2 0x1p24
+
+#define TQK_UNROLL _Pragma("GCC unroll 16")
+#define TQK_INLINE static inline __attribute__((always_inline))
+
+/* A query row in dim order; floats for float formats. */
+struct tqk_query_avx2 {
+    float scale;  /* query = integer * scale; NaN spoils the row */
+    int32_t half; /* joins every sum: lm4 stores n for the value n + 1/2 */
+    uint8_t pad[56];
+    int16_t data[];
+};
+
+/* State of a query row; the accumulator is in the basis of the codes. */
+struct tqk_state_avx2 {
+    float max, sum, factor;
+    float scale; /* of max: natural score = max * scale */
+    float pad[12];
+    float acc[];
+};
+
+static inline bool tqk_is_integer_avx2(const struct tqi_rows *rows) {
+    return rows->format->kind == TQI_KIND_LM || rows->format->kind == TQI_KIND_INT8;
+}
+
+static inline bool tqk_has_half_avx2(const struct tqi_rows *rows) {
+    return rows->format->kind == TQI_KIND_LM && rows->format->bits == 4;
+}
+
+/* A rotated coordinate is decoded integer * gain * this. */
+static inline double tqk_integer_unit_avx2(const struct tqi_rows *rows) {
+    return rows->format->kind == TQI_KIND_LM ? 2 * rows->unit : rows->unit;
+}
+
+/* The first n of 8 lanes. */
+static inline __m256i tqk_first_avx2(uint32_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n < 8 ? n : 8)),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+static inline float tqk_largest_of_lanes_avx2(__m256 x) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
+}
+
+static inline float tqk_sum_of_lanes_avx2(__m256 x) {
+    __m128 m = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    m = _mm_add_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_add_ss(m, _mm_shuffle_ps(m, m, 1)));
+}
+
+/* Scores of 4 tokens from `token` on, those in the tile. */
+static inline void tqk_put_scores_avx2(const struct tqi_tile *tile, float *to, uint32_t token,
+                                       __m128 s) {
+    if (token >= tile->first && token + 4 <= tile->last) {
+        _mm_storeu_ps(to + (token - tile->first), s);
+        return;
+    }
+    float x[4];
+    _mm_storeu_ps(x, s);
+    for (uint32_t i = 0; i < 4; i++)
+        if (token + i >= tile->first && token + i < tile->last)
+            to[token + i - tile->first] = x[i];
+}
+
+/* unpack: 16 keys from `token` (a multiple of 16) on to rows of dim_pad integers. */
+typedef void tqk_unpack_k_fn_avx2(const struct tqi_rows *k, const struct tqi_tile *tile,
+                                  uint32_t token, int16_t *rows);
+/* Values of 32 dims from `dim` on to rows of n_tokens integers, whole groups; 8 tokens stand
+ * in the order 0 1 4 5 2 3 6 7. */
+typedef void tqk_unpack_v_fn_avx2(const struct tqi_rows *v, const struct tqi_tile *tile,
+                                  uint32_t dim, uint32_t n_tokens, int16_t *rows);
+tqk_unpack_k_fn_avx2 tqk_unpack_k_lm4_avx2, tqk_unpack_k_lm3_avx2, tqk_unpack_k_lm2_avx2,
+    tqk_unpack_k_int8_avx2;
+tqk_unpack_v_fn_avx2 tqk_unpack_v_lm4_avx2, tqk_unpack_v_lm3_avx2, tqk_unpack_v_lm2_avx2,
+    tqk_unpack_v_int8_avx2;
+
+/* rotate: x <- H D x, not normalised, in the order of spec/rotation.h; and D H^T x. */
+void tqk_rotate_avx2(const struct tqi_rotation *r, float *x);
+void tqk_unrotate_avx2(const struct tqi_rotation *r, float *x);
+
+#define TQI_ENCODE(id, format, level) tqi_encode_fn tqk_encode_##format##_##level;
+#define TQI_SCORE(id, format, level) tqi_score_fn tqk_score_##format##_##level;
+#define TQI_ACCUMULATE(id, format, level) tqi_accumulate_fn tqk_accumulate_##format##_##level;
+#include "kernel/kernels.def"
+#undef TQI_ENCODE
+#undef TQI_SCORE
+#undef TQI_ACCUMULATE
+
+tqi_prepare_fn tqk_prepare_avx2, tqk_prepare_float_avx2;
+tqi_softmax_fn tqk_softmax_avx2;
+tqi_state_clear_fn tqk_state_clear_avx2;
+tqi_state_merge_fn tqk_state_merge_avx2;
+tqi_state_finish_fn tqk_state_finish_avx2;
+tqi_load_fn tqk_load_avx2;
+size_t tqk_encode_scratch_avx2(const struct tqi_rows *rows);
+size_t tqk_query_bytes_avx2(const struct tqi_rows *k);
+size_t tqk_state_bytes_avx2(const struct tqi_rows *v);
+size_t tqk_scratch_bytes_avx2(const struct tqi_rows *rows);
+
+/* Stages that the level takes from the reference. */
+tqi_load_fn tqk_load_ref;
+tqi_store_fn tqk_store_ref;
+tqi_decode_fn tqk_decode_ref;
+size_t tqk_encode_scratch_ref(const struct tqi_rows *rows);
+
+#endif

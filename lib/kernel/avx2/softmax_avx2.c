@@ -1,0 +1,105 @@
+/* Stage softmax: the running maximum and sum of a query row (online softmax, Milakov and
+ * Gimelshein 2018), and the join of two states over disjoint tokens. */
+#include <float.h>
+#include <math.h>
+
+#include "kernel/avx2/avx2.h"
+
+size_t tqk_state_bytes_avx2(const struct tqi_rows *v) {
+    return sizeof(struct tqk_state_avx2) + v->layout.dim_pad * sizeof(float);
+}
+
+void tqk_state_clear_avx2(const struct tqi_rows *v, void *state) {
+    struct tqk_state_avx2 *s = state;
+    memset(s, 0, tqk_state_bytes_avx2(v));
+    s->max = -INFINITY;
+    s->factor = 1;
+}
+
+/* exp(x), -87 <= x <= 0, relative error below 2e-7, 1e-38 below; NaN stays NaN. */
+TQK_INLINE __m256 exponential(__m256 x) {
+    __m256 y = _mm256_mul_ps(x, _mm256_set1_ps(1.44269504f));
+    y = _mm256_max_ps(_mm256_set1_ps(-126), y);
+    __m256 n = _mm256_round_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 f = _mm256_sub_ps(y, n), p = _mm256_set1_ps(1.535336188319500e-4f);
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1.339887440266574e-3f));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(9.618437357674640e-3f));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(5.550332471162809e-2f));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(2.402264791363012e-1f));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(6.931472028550421e-1f));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1));
+    __m256i e =
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(p, _mm256_castsi256_ps(e));
+}
+
+/* exp of the distance of two maxima. */
+static float rescale(float from, float to, float scale) {
+    return from == -INFINITY ? 0 : expf((from - to) * scale);
+}
+
+/* Scores that leave binary32 saturate, so that finite rows stay finite; NaN stays. */
+TQK_INLINE __m256 saturated(const float *scores, __m256i mask) {
+    __m256 s = _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), _mm256_maskload_ps(scores, mask));
+    return _mm256_min_ps(_mm256_set1_ps(FLT_MAX), s);
+}
+
+/* Largest of the row and what came before; NaN when there is one. */
+static float new_maximum(const float *scores, uint32_t visible, float max) {
+    __m256 most = _mm256_set1_ps(max), bad = _mm256_setzero_ps();
+    for (uint32_t t = 0; t < visible; t += 8) {
+        __m256i mask = tqk_first_avx2(visible - t);
+        __m256 s = saturated(scores + t, mask);
+        bad = _mm256_or_ps(bad, _mm256_cmp_ps(s, s, _CMP_UNORD_Q));
+        most = _mm256_blendv_ps(most, _mm256_max_ps(most, s), _mm256_castsi256_ps(mask));
+    }
+    return _mm256_movemask_ps(bad) || isnan(max) ? NAN : tqk_largest_of_lanes_avx2(most);
+}
+
+static void update(struct tqk_state_avx2 *s, float *scores, uint32_t visible, uint32_t n_tokens,
+                   float scale) {
+    float max = new_maximum(scores, visible, s->max);
+    __m256 sum = _mm256_setzero_ps(), top = _mm256_set1_ps(max), factor = _mm256_set1_ps(scale);
+    s->factor = max == s->max ? 1 : rescale(s->max, max, scale);
+    s->max = max;
+    s->scale = scale;
+    for (uint32_t t = 0; t < n_tokens; t += 8) {
+        __m256i mask = tqk_first_avx2(t < visible ? visible - t : 0);
+        __m256 x = _mm256_mul_ps(_mm256_sub_ps(saturated(scores + t, mask), top), factor);
+        __m256 p = _mm256_and_ps(exponential(x), _mm256_castsi256_ps(mask));
+        sum = _mm256_add_ps(sum, p);
+        _mm256_maskstore_ps(scores + t, tqk_first_avx2(n_tokens - t), p);
+    }
+    s->sum = s->sum * s->factor + tqk_sum_of_lanes_avx2(sum);
+}
+
+void tqk_softmax_avx2(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
+                      const uint32_t *visible, uint32_t n_rows, uint32_t n_tokens, double scale) {
+    for (uint32_t r = 0; r < n_rows; r++) {
+        struct tqk_state_avx2 *s = (void *)((char *)states + r * state_bytes);
+        float *row = (float *)scores + (size_t)r * score_stride;
+        if (visible[r] == 0) { /* nothing to take in: keep max and sum, also when empty */
+            s->factor = 1;
+            memset(row, 0, n_tokens * sizeof *row);
+            continue;
+        }
+        update(s, row, visible[r], n_tokens, (float)(scale * TQK_SCORE_UNIT_AVX2));
+    }
+}
+
+void tqk_state_merge_avx2(const struct tqi_rows *v, void *into, const void *from) {
+    struct tqk_state_avx2 *a = into;
+    const struct tqk_state_avx2 *b = from;
+    if (b->max == -INFINITY)
+        return;
+    float max = a->max > b->max || isnan(a->max) ? a->max : b->max;
+    float fa = rescale(a->max, max, b->scale), fb = rescale(b->max, max, b->scale);
+    a->sum = a->sum * fa + b->sum * fb;
+    for (uint32_t i = 0; i < v->layout.dim_pad; i += 8) {
+        __m256 x = _mm256_mul_ps(_mm256_loadu_ps(a->acc + i), _mm256_set1_ps(fa));
+        x = _mm256_fmadd_ps(_mm256_loadu_ps(b->acc + i), _mm256_set1_ps(fb), x);
+        _mm256_storeu_ps(a->acc + i, x);
+    }
+    a->max = max;
+    a->scale = b->scale;
+}

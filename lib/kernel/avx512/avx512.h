@@ -1,0 +1,139 @@
+/*
+ * Stages of the AVX-512 level (F, BW, DQ, VL, VNNI, VBMI).
+ *
+ * Attention is two small matrix products per page: queries times keys, probabilities
+ * times values. Decoded codes serve all query rows of a block.
+ *
+ *   integer formats (int8, lm)      bytes, biased to unsigned by 128, for VPDPBUSD; the
+ *                                   left operand, queries or probabilities, is 16-bit
+ *                                   fixed point in two planes of signed bytes, value =
+ *                                   256 * high + low, with one scale per row
+ *   float formats (bf16, f16, fp8)  panels: 16 columns (tokens of K, dims of V) in binary32
+ *                                   by steps along the sum
+ *
+ * Integer sums are exact and float sums run in a fixed order, so that a row's bits do not
+ * depend on its neighbours.
+ */
+#ifndef TQI_KERNEL_AVX512_H
+#define TQI_KERNEL_AVX512_H
+
+#include <immintrin.h>
+
+#include "kernel/kernel.h"
+
+enum {
+    TQK_COLUMNS_AVX512 = 16,    /* of a panel */
+    TQK_FIXED_MAX = 32639,      /* 127 * 256 + 127: largest value of the two byte planes */
+    TQK_ROW_BLOCK_AVX512 = 4,   /* rows that share loads of a panel */
+    TQK_TILE_ROWS_AVX512 = 32,  /* rows of a tile at most */
+    TQK_DIM_LIMIT_AVX512 = 4096 /* of a row */
+};
+
+/* Scores are stored divided by this, and sums of weighted values by the other: rows at the end
+ * of the range of binary32 must not overflow on the way. */
+#define TQK_SCORE_UNIT_AVX512 0x1p16
+#define TQK_VALUE_UNIT_AVX512 0x1p24
+
+/* Asks for complete unrolling of loops over register arrays. */
+#define TQK_UNROLL _Pragma("GCC unroll 16")
+/* Keeps a loaded operand in its register: compilers else fold the load into each of its
+ * uses, and full-width loads are as scarce as multiplies. */
+#define TQK_KEEP(x) __asm__("" : "+v"(x))
+#define TQK_INLINE static inline __attribute__((always_inline))
+
+/* A query row. Integer formats: 128 bytes for every 4 dims of a lane follow, see
+ * score_int_avx512.c. Float formats: dim_pad floats follow. */
+struct tqk_query_avx512 {
+    float scale;  /* query = integer * scale; NaN spoils the row */
+    int32_t bias; /* joins every integer sum: takes out the bias of the codes */
+    uint8_t pad[56];
+    uint8_t data[];
+};
+
+/* State of a query row; the accumulator is in the basis of the codes, see
+ * tqk_value_unit_avx512(). */
+struct tqk_state_avx512 {
+    float max, sum, factor;
+    float scale; /* of max: natural score = max * scale */
+    float pad[12];
+    float acc[];
+};
+
+static inline bool tqk_is_integer_avx512(const struct tqi_rows *rows) {
+    return rows->format->kind == TQI_KIND_LM || rows->format->kind == TQI_KIND_INT8;
+}
+
+/* lm4 stores n for the value n + 1/2: the sum of the left operand, halved, is missing. */
+static inline bool tqk_has_half_avx512(const struct tqi_rows *rows) {
+    return rows->format->kind == TQI_KIND_LM && rows->format->bits == 4;
+}
+
+/* A rotated coordinate is panel value * gain * this. */
+static inline double tqk_panel_unit_avx512(const struct tqi_rows *rows) {
+    return rows->format->kind == TQI_KIND_LM ? 2 * rows->unit : rows->unit;
+}
+
+/* A coordinate is acc * this. */
+static inline double tqk_value_unit_avx512(const struct tqi_rows *rows) {
+    return TQK_VALUE_UNIT_AVX512 * (tqk_is_integer_avx512(rows) ? tqk_panel_unit_avx512(rows) : 1);
+}
+
+/* Largest integer of a query: no sum with dim_pad codes may leave 32 bits. */
+static inline float tqk_query_limit_avx512(uint32_t dim_pad) {
+    float limit = 0x1p24f / (float)dim_pad - 1; /* 2^31 / 128 */
+    return limit < TQK_FIXED_MAX ? limit : TQK_FIXED_MAX;
+}
+
+/* What joins an integer sum, given the sum of the left operand. */
+static inline int32_t tqk_bias_avx512(const struct tqi_rows *rows, int32_t sum) {
+    return -128 * sum + (tqk_has_half_avx512(rows) ? (sum + 1) >> 1 : 0);
+}
+
+/* unpack: tokens [token, token + 16 * panels) of a page to float K panels of dim_pad steps. */
+typedef void tqk_unpack_k_fn_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,
+                                    uint32_t token, uint32_t panels, void *panel);
+/* Dims [dim, dim + 16 * panels) and the first n_tokens tokens (rounded up to a group) to V
+ * panels. */
+typedef void tqk_unpack_v_fn_avx512(const struct tqi_rows *v, const struct tqi_tile *tile,
+                                    uint32_t dim, uint32_t panels, uint32_t n_tokens, void *panel);
+tqk_unpack_k_fn_avx512 tqk_unpack_k_fp8_avx512, tqk_unpack_k_bf16_avx512, tqk_unpack_k_f16_avx512;
+tqk_unpack_v_fn_avx512 tqk_unpack_v_fp8_avx512, tqk_unpack_v_bf16_avx512, tqk_unpack_v_f16_avx512;
+
+/* Bytes of a panel with `elements` along the sum. */
+static inline size_t tqk_panel_bytes_avx512(uint32_t elements) {
+    return (size_t)elements * TQK_COLUMNS_AVX512 * sizeof(float);
+}
+
+/* rotate: x <- H D x, not normalised, in the order of spec/rotation.h; and D H^T x. */
+void tqk_rotate_avx512(const struct tqi_rotation *r, float *x);
+void tqk_unrotate_avx512(const struct tqi_rotation *r, float *x);
+
+/* Query rows of the integer formats. */
+tqi_prepare_fn tqk_prepare_int_avx512;
+
+#define TQI_ENCODE(id, format, level) tqi_encode_fn tqk_encode_##format##_##level;
+#define TQI_SCORE(id, format, level) tqi_score_fn tqk_score_##format##_##level;
+#define TQI_ACCUMULATE(id, format, level) tqi_accumulate_fn tqk_accumulate_##format##_##level;
+#include "kernel/kernels.def"
+#undef TQI_ENCODE
+#undef TQI_SCORE
+#undef TQI_ACCUMULATE
+
+tqi_load_fn tqk_load_avx512;
+tqi_prepare_fn tqk_prepare_avx512;
+tqi_softmax_fn tqk_softmax_avx512;
+tqi_state_clear_fn tqk_state_clear_avx512;
+tqi_state_merge_fn tqk_state_merge_avx512;
+tqi_state_finish_fn tqk_state_finish_avx512;
+size_t tqk_query_bytes_avx512(const struct tqi_rows *k);
+size_t tqk_state_bytes_avx512(const struct tqi_rows *v);
+size_t tqk_encode_scratch_avx512(const struct tqi_rows *rows);
+size_t tqk_scratch_bytes_avx512(const struct tqi_rows *rows);
+
+/* Stages that the level takes from the reference. */
+tqi_load_fn tqk_load_ref;
+tqi_store_fn tqk_store_ref;
+tqi_decode_fn tqk_decode_ref;
+size_t tqk_encode_scratch_ref(const struct tqi_rows *rows);
+
+#endif

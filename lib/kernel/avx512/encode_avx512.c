@@ -1,0 +1,177 @@
+/* The write path of one row: norm, rotate, quantize, pack. Every rounded operation is the
+ * one of the contract in spec/rows.h. Rows outside the plain range go to the reference. */
+#include <math.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "kernel/avx512/avx512.h"
+#include "kernel/avx512/pack_avx512.h"
+#include "spec/codes.h"
+
+/* ---- norm --------------------------------------------------------------------------------- */
+
+/* Sums of neighbours of 32 values, in order. */
+TQK_INLINE __m512 fold(__m512 a, __m512 b) {
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd =
+        _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return _mm512_add_ps(_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b));
+}
+
+/* The tree over 16 values. */
+TQK_INLINE float fold16(__m512 x) {
+    x = _mm512_add_ps(x, _mm512_permute_ps(x, 0xb1));
+    x = _mm512_add_ps(x, _mm512_permute_ps(x, 0x4e));
+    x = _mm512_add_ps(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+    x = _mm512_add_ps(x, _mm512_shuffle_f32x4(x, x, 0x4e));
+    return _mm512_cvtss_f32(x);
+}
+
+/* Sum of squares over the tree; tree has room for n rounded up to a power of two. */
+static float sum_squares(const float *x, uint32_t n, float *tree) {
+    uint32_t size = 32;
+    while (size < n)
+        size *= 2;
+    for (uint32_t i = 0; i < size; i += 32) {
+        __m512 a = i < n ? _mm512_loadu_ps(x + i) : _mm512_setzero_ps();
+        __m512 b = i + 16 < n ? _mm512_loadu_ps(x + i + 16) : _mm512_setzero_ps();
+        _mm512_storeu_ps(tree + i / 2, fold(_mm512_mul_ps(a, a), _mm512_mul_ps(b, b)));
+    }
+    for (size /= 2; size > 16; size /= 2)
+        for (uint32_t i = 0; i < size; i += 32)
+            _mm512_storeu_ps(tree + i / 2,
+                             fold(_mm512_loadu_ps(tree + i), _mm512_loadu_ps(tree + i + 16)));
+    return fold16(_mm512_loadu_ps(tree));
+}
+
+static void put_gain(const struct tqi_layout *l, uint8_t *blob, uint32_t token, float gain) {
+    uint8_t *at = blob + l->gains + (size_t)token * 2;
+    tqi_store16(at, l->side == TQI_SIDE_V ? tqi_float_to_bf16(fminf(gain, 0x1.fep127f))
+                                          : tqi_float_to_f16(fminf(gain, 65504.0f)));
+}
+
+/* ---- quantize ----------------------------------------------------------------------------- */
+
+/* Rotated row to codes, one a byte; returns the sum of squared code values. Thresholds are
+ * searched by halves, which counts those below as the plain loop does. */
+TQK_INLINE uint32_t quantize_lm(const struct tqi_book *book, uint32_t bits, const float *u,
+                                uint32_t dim, float inv, uint8_t *codes) {
+    const uint32_t levels = 1u << (bits - 1);
+    const __m512 bounds = _mm512_castps256_ps512(_mm256_maskz_loadu_ps(0x7f, book->threshold));
+    const __m512i v2 = _mm512_cvtepi16_epi32(
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)book->v2)));
+    const __m512i squares = _mm512_mullo_epi32(v2, v2);
+    __m512i sum = _mm512_setzero_si512();
+    for (uint32_t i = 0; i < dim; i += 16) {
+        __m512 y = _mm512_mul_ps(_mm512_loadu_ps(u + i), _mm512_set1_ps(inv));
+        __m512 magnitude = _mm512_abs_ps(y);
+        __mmask16 negative = _mm512_movepi32_mask(_mm512_castps_si512(y));
+        __m512i level = _mm512_setzero_si512();
+        TQK_UNROLL
+        for (uint32_t step = levels / 2; step > 0; step /= 2) {
+            __m512i next = _mm512_add_epi32(level, _mm512_set1_epi32((int)step));
+            __m512i index = _mm512_sub_epi32(next, _mm512_set1_epi32(1));
+            __m512 bound = _mm512_permutexvar_ps(index, bounds);
+            __mmask16 above = _mm512_cmp_ps_mask(magnitude, bound, _CMP_GT_OQ);
+            level = _mm512_mask_mov_epi32(level, above, next);
+        }
+        sum = _mm512_add_epi32(sum, _mm512_permutexvar_epi32(level, squares));
+        __m512i code;
+        if (bits == 4) {
+            code = _mm512_mask_or_epi32(level, negative, level, _mm512_set1_epi32(8));
+        } else {
+            __m512i flip = _mm512_mask_mov_epi32(_mm512_set1_epi32((int)levels), negative,
+                                                 _mm512_set1_epi32((int)levels - 1));
+            code = _mm512_xor_epi32(level, flip);
+        }
+        _mm_storeu_si128((__m128i *)(void *)(codes + i), _mm512_cvtepi32_epi8(code));
+    }
+    return (uint32_t)_mm512_reduce_add_epi32(sum);
+}
+
+static uint32_t quantize_int8(const float *u, uint32_t dim, uint8_t *codes) {
+    __m512 most = _mm512_setzero_ps();
+    __m512i sum = _mm512_setzero_si512();
+    for (uint32_t i = 0; i < dim; i += 16)
+        most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_loadu_ps(u + i)));
+    float largest = _mm512_reduce_max_ps(most), inv = largest > 0 ? 127.0f / largest : 0;
+    for (uint32_t i = 0; i < dim; i += 16) {
+        __m512 y = _mm512_mul_ps(_mm512_loadu_ps(u + i), _mm512_set1_ps(inv));
+        __m512i code = _mm512_cvtps_epi32(y);
+        sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(code, code));
+        _mm_storeu_si128((__m128i *)(void *)(codes + i), _mm512_cvtepi32_epi8(code));
+    }
+    return (uint32_t)_mm512_reduce_add_epi32(sum);
+}
+
+/* ---- rows --------------------------------------------------------------------------------- */
+
+/* Scratch as the reference has it: behind the row a copy, a tree, codes. */
+struct scratch {
+    float *tree;
+    uint8_t *codes;
+};
+
+size_t tqk_encode_scratch_avx512(const struct tqi_rows *rows) {
+    return tqk_encode_scratch_ref(rows) + TQI_PAD_DIMS / sizeof(float); /* codes of padding */
+}
+
+static struct scratch split(const struct tqi_rows *rows, float *x) {
+    uint32_t dim = rows->layout.dim, size = 1;
+    while (size < dim)
+        size *= 2;
+    struct scratch s = {x + 2 * (size_t)dim, (uint8_t *)(x + 2 * (size_t)dim + size)};
+    memset(s.codes + dim, 0, rows->layout.dim_pad - dim);
+    return s;
+}
+
+static bool in_range(float sum) {
+    return sum >= 0x1p-80f && sum <= 0x1p100f;
+}
+
+TQK_INLINE void encode_lm(const struct tqi_rows *rows, uint32_t bits, float inv_scale, float *x,
+                          uint8_t *blob, uint32_t token) {
+    const struct tqi_layout *l = &rows->layout;
+    struct scratch s = split(rows, x);
+    float sum = sum_squares(x, l->dim, s.tree);
+    if (!in_range(sum)) {
+        tqi_level_ref()->encode[rows->format->id].run(rows, inv_scale, x, blob, token);
+        return;
+    }
+    tqk_rotate_avx512(&rows->rotation, x);
+    float norm = sqrtf(sum), inv = 1.0f / norm;
+    uint32_t energy = quantize_lm(&rows->book, bits, x, l->dim, inv, s.codes);
+    put_gain(l, blob, token, norm * rows->gain_factor / sqrtf((float)energy));
+    if (l->side == TQI_SIDE_V)
+        tqk_pack_v_avx512(l, bits, s.codes, blob, token);
+    else
+        tqk_pack_k_avx512(l, bits, s.codes, blob, token);
+}
+
+void tqk_encode_int8_avx512(const struct tqi_rows *rows, float inv_scale, float *x, uint8_t *blob,
+                            uint32_t token) {
+    const struct tqi_layout *l = &rows->layout;
+    struct scratch s = split(rows, x);
+    float sum = sum_squares(x, l->dim, s.tree);
+    if (!in_range(sum)) {
+        tqi_level_ref()->encode[rows->format->id].run(rows, inv_scale, x, blob, token);
+        return;
+    }
+    tqk_rotate_avx512(&rows->rotation, x);
+    uint32_t energy = quantize_int8(x, l->dim, s.codes);
+    put_gain(l, blob, token, energy ? sqrtf(sum) * rows->gain_factor / sqrtf((float)energy) : 0);
+    if (l->side == TQI_SIDE_V)
+        tqk_pack_v_avx512(l, 8, s.codes, blob, token);
+    else
+        tqk_pack_k_avx512(l, 8, s.codes, blob, token);
+}
+
+#define ENCODE(format, bits)                                                                  \
+    void tqk_encode_##format##_avx512(const struct tqi_rows *rows, float inv_scale, float *x, \
+                                      uint8_t *blob, uint32_t token) {                        \
+        encode_lm(rows, bits, inv_scale, x, blob, token);                                     \
+    }
+ENCODE(lm4, 4)
+ENCODE(lm3, 3)
+ENCODE(lm2, 2)

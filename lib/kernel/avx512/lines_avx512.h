@@ -1,0 +1,96 @@
+/* Lines of slabs: 64 bytes, 4 x 4 words; and their transposition in pieces of 16 bytes. */
+#ifndef TQI_KERNEL_AVX512_LINES_H
+#define TQI_KERNEL_AVX512_LINES_H
+
+#include "kernel/avx512/avx512.h"
+
+/* Where words of the codes are, and what will be read next: while keys are decoded, the values
+ * of the same page; while values are, the keys of the next page. */
+struct tqk_codes_avx512 {
+    const struct tqi_layout *l;
+    const uint8_t *at, *ahead;
+    size_t slab;     /* bytes */
+    __mmask16 lanes; /* of a line: pages of 16 tokens have half lines of values */
+};
+
+static inline struct tqk_codes_avx512 tqk_codes_of_k_avx512(const struct tqi_layout *l,
+                                                            const struct tqi_tile *tile) {
+    const uint8_t *at = tile->blob + l->codes;
+    struct tqk_codes_avx512 c = {l, at, at + l->codes_size, (size_t)tqi_slab_lanes(l) * 4, 0xffff};
+    return c;
+}
+
+static inline struct tqk_codes_avx512 tqk_codes_of_v_avx512(const struct tqi_layout *l,
+                                                            const struct tqi_tile *tile) {
+    struct tqk_codes_avx512 c = {l, tile->blob + l->codes, tile->next ? tile->next : tile->blob,
+                                 (size_t)tqi_slab_lanes(l) * 4, l->group == 16 ? 0x00ff : 0xffff};
+    return c;
+}
+
+/* Gains of both sides of the next page lie side by side; a late one stalls a whole block. */
+static inline void tqk_prefetch_gains_avx512(const struct tqi_layout *v,
+                                             const struct tqi_tile *tile) {
+    const uint8_t *next = tile->next ? tile->next : tile->blob;
+    for (uint32_t i = 0; i < v->tokens * 4; i += 64)
+        _mm_prefetch((const char *)next + v->gains - v->tokens * 2 + i, _MM_HINT_T0);
+}
+
+/* Asks for the next bytes in address order, which also wakes the hardware's prefetcher: lines
+ * themselves are taken in another order. */
+TQK_INLINE const uint8_t *tqk_ahead_avx512(const uint8_t *ahead, uint32_t bytes) {
+    _mm_prefetch((const char *)ahead, _MM_HINT_T0);
+    return ahead + bytes;
+}
+
+TQK_INLINE __m512i tqk_line_avx512(const struct tqk_codes_avx512 *c, uint32_t slab, size_t at) {
+    size_t from = slab * c->slab + at;
+    return c->lanes == 0xffff ? _mm512_loadu_si512(c->at + from)
+                              : _mm512_maskz_loadu_epi32(c->lanes, c->at + from);
+}
+
+/* 4 x 4 pieces of 16 bytes. */
+TQK_INLINE void tqk_transpose_avx512(__m512i x[4]) {
+    __m512i a = _mm512_shuffle_i32x4(x[0], x[1], 0x44), b = _mm512_shuffle_i32x4(x[2], x[3], 0x44);
+    __m512i c = _mm512_shuffle_i32x4(x[0], x[1], 0xee), d = _mm512_shuffle_i32x4(x[2], x[3], 0xee);
+    x[0] = _mm512_shuffle_i32x4(a, b, 0x88);
+    x[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
+    x[2] = _mm512_shuffle_i32x4(c, d, 0x88);
+    x[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
+}
+
+/* Words of four quads of dims (values): word in the token group and byte in the slab. */
+struct tqk_quads_avx512 {
+    uint32_t word[4];
+    size_t at[4];
+};
+
+/* Steps from quad to quad through the lanes of a slab: divisions would cost as much as the
+ * decoding. */
+struct tqk_quad_walk_avx512 {
+    uint32_t word, per_lane;
+    size_t at, lane_bytes;
+};
+
+static inline struct tqk_quad_walk_avx512 tqk_quad_walk_avx512(const struct tqi_layout *l,
+                                                               uint32_t dim) {
+    uint32_t per_lane = l->dim_pad / 32;
+    size_t lane_bytes = (size_t)l->group * 2;
+    struct tqk_quad_walk_avx512 w = {dim / 4 % per_lane, per_lane, dim / 4 / per_lane * lane_bytes,
+                                     lane_bytes};
+    return w;
+}
+
+TQK_INLINE struct tqk_quads_avx512 tqk_next_quads_avx512(struct tqk_quad_walk_avx512 *w) {
+    struct tqk_quads_avx512 q;
+    TQK_UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        q.word[i] = w->word;
+        q.at[i] = w->at;
+        bool wrap = ++w->word == w->per_lane;
+        w->word = wrap ? 0 : w->word;
+        w->at += wrap ? w->lane_bytes : 0;
+    }
+    return q;
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* Stage score, float formats: queries times key panels. */
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernel/avx512/avx512.h"
+#include "kernel/avx512/dot_avx512.h"
+
+size_t tqk_query_bytes_avx512(const struct tqi_rows *k) {
+    size_t element = tqk_is_integer_avx512(k) ? 8 : sizeof(float);
+    return sizeof(struct tqk_query_avx512) + (k->layout.dim_pad * element + 63) / 64 * 64;
+}
+
+/* Panels of either side, then planes of probabilities. */
+size_t tqk_scratch_bytes_avx512(const struct tqi_rows *rows) {
+    const struct tqi_layout *l = &rows->layout;
+    uint32_t elements = l->dim_pad > l->tokens ? l->dim_pad : l->tokens;
+    return 2 * tqk_panel_bytes_avx512(elements) +
+           (size_t)TQK_TILE_ROWS_AVX512 * l->tokens * sizeof(float);
+}
+
+void tqk_prepare_avx512(const struct tqi_rows *k, const float *row, void *query) {
+    struct tqk_query_avx512 *q = query;
+    float *to = (float *)(void *)q->data;
+    if (tqk_is_integer_avx512(k)) {
+        tqk_prepare_int_avx512(k, row, query);
+        return;
+    }
+    __mmask16 bad = 0;
+    memset(to, 0, k->layout.dim_pad * sizeof *to);
+    for (uint32_t i = 0; i < k->layout.dim; i += 16) {
+        __m512 x = _mm512_loadu_ps(row + i);
+        bad |= _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(FLT_MAX), _CMP_NLE_UQ);
+        _mm512_storeu_ps(to + i,
+                         _mm512_mul_ps(x, _mm512_set1_ps(1 / (float)TQK_SCORE_UNIT_AVX512)));
+    }
+    if (bad) /* the whole row of the output must show it */
+        to[0] = NAN;
+}
+
+/* ---- scores ------------------------------------------------------------------------------- */
+
+/* Everything that a block of rows needs. */
+struct block {
+    const uint8_t *panel, *queries;
+    size_t panel_bytes, query_bytes;
+    uint32_t dim, dim_pad, token;
+    __m512 gain[2];
+};
+
+TQK_INLINE void score_float(const struct block *b, const struct tqk_target_avx512 *t,
+                            uint32_t first_row, uint32_t rows, uint32_t columns) {
+    __m512 sum[TQK_ROW_BLOCK_AVX512 * 2];
+    const uint8_t *q = b->queries + first_row * b->query_bytes;
+    /* Padding dims may hold NaN, which 0 does not silence. */
+    tqk_dot_float_avx512((const float *)(const void *)b->panel, b->panel_bytes, b->dim,
+                         (const float *)(const void *)(q + offsetof(struct tqk_query_avx512, data)),
+                         b->query_bytes, rows, columns, sum);
+    TQK_UNROLL
+    for (uint32_t r = 0; r < rows; r++) {
+        TQK_UNROLL
+        for (uint32_t c = 0; c < columns; c++) {
+            __m512 s = _mm512_mul_ps(sum[r * columns + c], b->gain[c]);
+            tqk_put_scores_avx512(t, first_row + r, b->token + c * 16, s);
+        }
+    }
+}
+
+typedef void block_fn(const struct block *b, const struct tqk_target_avx512 *t, uint32_t n_rows);
+
+/* Rows in blocks of 4, then what is left. */
+#define ROWS(name, stage, columns)                                                                \
+    static void name(const struct block *b, const struct tqk_target_avx512 *t, uint32_t n_rows) { \
+        uint32_t r = 0;                                                                           \
+        for (; r + 4 <= n_rows; r += 4)                                                           \
+            stage(b, t, r, 4, columns);                                                           \
+        if (n_rows - r == 3)                                                                      \
+            stage(b, t, r, 3, columns);                                                           \
+        else if (n_rows - r == 2)                                                                 \
+            stage(b, t, r, 2, columns);                                                           \
+        else if (n_rows - r == 1)                                                                 \
+            stage(b, t, r, 1, columns);                                                           \
+    }
+ROWS(float_one, score_float, 1)
+ROWS(float_two, score_float, 2)
+
+static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const void *queries,
+                  uint32_t n_rows, uint32_t score_stride, float *scores, uint8_t *scratch,
+                  tqk_unpack_k_fn_avx512 *unpack, block_fn *one, block_fn *two) {
+    const struct tqi_layout *l = &k->layout;
+    struct tqk_target_avx512 target = {scores, score_stride, tile->first, tile->last};
+    struct block b = {.panel = scratch,
+                      .queries = queries,
+                      .panel_bytes = tqk_panel_bytes_avx512(l->dim_pad),
+                      .query_bytes = tqk_query_bytes_avx512(k),
+                      .dim = l->dim,
+                      .dim_pad = l->dim_pad};
+    for (uint32_t token = tile->first & ~15u; token < tile->last;) {
+        uint32_t panels =
+            token % l->group == 0 && token + 16 < tile->last && l->group == 32 ? 2 : 1;
+        unpack(k, tile, token, panels, scratch);
+        b.token = token;
+        for (uint32_t c = 0; c < panels; c++)
+            b.gain[c] = _mm512_set1_ps(k->format->kind == TQI_KIND_FP8 ? tile->scale : 1);
+        (panels == 2 ? two : one)(&b, &target, n_rows);
+        token += panels * 16;
+    }
+}
+
+#define SCORE(format)                                                                             \
+    void tqk_score_##format##_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,       \
+                                     const void *queries, uint32_t n_rows, uint32_t score_stride, \
+                                     void *scores, void *scratch) {                               \
+        score(k, tile, queries, n_rows, score_stride, scores, scratch,                            \
+              tqk_unpack_k_##format##_avx512, float_one, float_two);                              \
+    }
+SCORE(fp8)
+SCORE(bf16)
+SCORE(f16)

@@ -1,0 +1,109 @@
+/* Stage softmax: the running maximum and sum of a query row (online softmax, Milakov and
+ * Gimelshein 2018), and the join of two states over disjoint tokens. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernel/avx512/avx512.h"
+
+size_t tqk_state_bytes_avx512(const struct tqi_rows *v) {
+    return sizeof(struct tqk_state_avx512) + v->layout.dim_pad * sizeof(float);
+}
+
+void tqk_state_clear_avx512(const struct tqi_rows *v, void *state) {
+    struct tqk_state_avx512 *s = state;
+    memset(s, 0, tqk_state_bytes_avx512(v));
+    s->max = -INFINITY;
+    s->factor = 1;
+}
+
+/* exp(x), x <= 0, relative error below 2e-7; NaN stays NaN. */
+TQK_INLINE __m512 exponential(__m512 x) {
+    __m512 y = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
+    y = _mm512_max_ps(_mm512_set1_ps(-200), y);
+    __m512 n = _mm512_roundscale_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 f = _mm512_sub_ps(y, n), p = _mm512_set1_ps(1.535336188319500e-4f);
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.339887440266574e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.618437357674640e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.550332471162809e-2f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.402264791363012e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931472028550421e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* exp of the distance of two maxima. */
+static float rescale(float from, float to, float scale) {
+    return from == -INFINITY ? 0 : expf((from - to) * scale);
+}
+
+/* Scores that leave binary32 saturate, so that finite rows stay finite; NaN stays. */
+TQK_INLINE __m512 saturated(const float *scores, __mmask16 mask) {
+    __m512 s = _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), _mm512_maskz_loadu_ps(mask, scores));
+    return _mm512_min_ps(_mm512_set1_ps(FLT_MAX), s);
+}
+
+static __mmask16 mask_of(uint32_t n) {
+    return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
+}
+
+/* Largest of the row and what came before; NaN when there is one. */
+static float new_maximum(const float *scores, uint32_t visible, float max) {
+    __m512 most = _mm512_set1_ps(max);
+    __mmask16 bad = 0;
+    for (uint32_t t = 0; t < visible; t += 16) {
+        __mmask16 mask = mask_of(visible - t);
+        __m512 s = saturated(scores + t, mask);
+        bad |= _mm512_cmp_ps_mask(s, s, _CMP_UNORD_Q);
+        most = _mm512_mask_max_ps(most, mask, most, s);
+    }
+    return bad || isnan(max) ? NAN : _mm512_reduce_max_ps(most);
+}
+
+static void update(struct tqk_state_avx512 *s, float *scores, uint32_t visible, uint32_t n_tokens,
+                   float scale) {
+    float max = new_maximum(scores, visible, s->max);
+    __m512 sum = _mm512_setzero_ps(), top = _mm512_set1_ps(max), factor = _mm512_set1_ps(scale);
+    s->factor = max == s->max ? 1 : rescale(s->max, max, scale);
+    s->max = max;
+    s->scale = scale;
+    for (uint32_t t = 0; t < n_tokens; t += 16) {
+        __mmask16 mask = t < visible ? mask_of(visible - t) : 0;
+        __m512 x = _mm512_mul_ps(_mm512_sub_ps(saturated(scores + t, mask), top), factor);
+        __m512 p = _mm512_maskz_mov_ps(mask, exponential(x));
+        sum = _mm512_add_ps(sum, p);
+        _mm512_mask_storeu_ps(scores + t, mask_of(n_tokens - t), p);
+    }
+    s->sum = s->sum * s->factor + _mm512_reduce_add_ps(sum);
+}
+
+void tqk_softmax_avx512(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
+                        const uint32_t *visible, uint32_t n_rows, uint32_t n_tokens, double scale) {
+    for (uint32_t r = 0; r < n_rows; r++) {
+        struct tqk_state_avx512 *s = (void *)((char *)states + r * state_bytes);
+        float *row = (float *)scores + (size_t)r * score_stride;
+        if (visible[r] == 0) { /* nothing to take in: keep max and sum, also when empty */
+            s->factor = 1;
+            memset(row, 0, n_tokens * sizeof *row);
+            continue;
+        }
+        update(s, row, visible[r], n_tokens, (float)(scale * TQK_SCORE_UNIT_AVX512));
+    }
+}
+
+void tqk_state_merge_avx512(const struct tqi_rows *v, void *into, const void *from) {
+    struct tqk_state_avx512 *a = into;
+    const struct tqk_state_avx512 *b = from;
+    if (b->max == -INFINITY)
+        return;
+    float max = a->max > b->max || isnan(a->max) ? a->max : b->max;
+    float fa = rescale(a->max, max, b->scale), fb = rescale(b->max, max, b->scale);
+    a->sum = a->sum * fa + b->sum * fb;
+    for (uint32_t i = 0; i < v->layout.dim_pad; i += 16) {
+        __m512 x = _mm512_mul_ps(_mm512_loadu_ps(a->acc + i), _mm512_set1_ps(fa));
+        x = _mm512_fmadd_ps(_mm512_loadu_ps(b->acc + i), _mm512_set1_ps(fb), x);
+        _mm512_storeu_ps(a->acc + i, x);
+    }
+    a->max = max;
+    a->scale = b->scale;
+}

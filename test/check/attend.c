@@ -1,0 +1,143 @@
+/* Attention over a page: score, softmax, accumulate and finish of a level against the same
+ * chain of the reference; and the bits of a row alone against those in a tile. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+enum { ROWS_MAX = 32 };
+
+/* What a chain of kernels leaves behind. */
+struct outcome {
+    double *out; /* [rows][dim] */
+    double lse[ROWS_MAX];
+};
+
+struct setup {
+    const struct page *page;
+    const float *q; /* [rows][dim] */
+    uint32_t rows, first, last;
+    uint32_t visible[ROWS_MAX];
+    double scale;
+};
+
+/* The page is taken twice: the second time over a state that holds something. */
+static void run_chain(const struct tqi_level *level, const struct setup *s, struct outcome *o) {
+    const struct tqi_rows *k = &s->page->k, *v = &s->page->v;
+    uint32_t dim = k->layout.dim, stride = k->layout.tokens;
+    size_t query = level->query_bytes(k), state = (level->state_bytes(v) + 63) / 64 * 64;
+    size_t scores = (s->rows * stride * level->score_size + 63) / 64 * 64;
+    size_t for_k = level->scratch_bytes(k), for_v = level->scratch_bytes(v);
+    size_t scratch = ((for_k > for_v ? for_k : for_v) + 63) / 64 * 64;
+    char *queries = guard_alloc(s->rows * query), *states = guard_alloc(s->rows * state);
+    char *score = guard_alloc(scores), *room = guard_alloc(scratch);
+    struct tqi_tile tile = {.blob = s->page->blob, .first = s->first, .last = s->last, .scale = 1};
+    for (uint32_t r = 0; r < s->rows; r++) {
+        level->prepare(k, s->q + (size_t)r * dim, queries + r * query);
+        level->state_clear(v, states + r * state);
+    }
+    for (int round = 0; round < 2; round++) {
+        level->score[k->format->id].run(k, &tile, queries, s->rows, stride, score, room);
+        level->softmax(states, state, score, stride, s->visible, s->rows, s->last - s->first,
+                       s->scale);
+        level->accumulate[v->format->id].run(v, &tile, score, s->rows, stride, states, state, room);
+    }
+    for (uint32_t r = 0; r < s->rows; r++)
+        level->state_finish(v, states + r * state, NULL, o->out + (size_t)r * dim, &o->lse[r],
+                            room);
+    guard_free(queries, s->rows * query);
+    guard_free(states, s->rows * state);
+    guard_free(score, scores);
+    guard_free(room, scratch);
+}
+
+static double tolerance_of(const struct page *p) {
+    enum tqi_kind k = p->k.format->kind, v = p->v.format->kind;
+    bool k_float = k == TQI_KIND_FP8 || k == TQI_KIND_F16BIT;
+    bool v_float = v == TQI_KIND_FP8 || v == TQI_KIND_F16BIT;
+    return k_float && v_float ? 1e-5 : 2e-4;
+}
+
+static double relative(const double *a, const double *b, size_t n) {
+    double error = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        error += (a[i] - b[i]) * (a[i] - b[i]);
+        size += b[i] * b[i];
+    }
+    return size > 0 ? sqrt(error / size) : error > 0 ? INFINITY : 0;
+}
+
+static void compare(struct result *r, const struct tqi_level *level, const struct setup *s) {
+    uint32_t dim = s->page->k.layout.dim;
+    size_t n = (size_t)s->rows * dim;
+    struct outcome mine = {.out = calloc(n, sizeof(double))};
+    struct outcome theirs = {.out = calloc(n, sizeof(double))};
+    struct outcome alone = {.out = calloc(dim, sizeof(double))};
+    run_chain(level, s, &mine);
+    run_chain(tqi_level_ref(), s, &theirs);
+    double tolerance = tolerance_of(s->page), error = relative(mine.out, theirs.out, n);
+    for (uint32_t i = 0; i < s->rows; i++)
+        if (s->visible[i] > 0 &&
+            !(fabs(mine.lse[i] - theirs.lse[i]) < 2e-4 * (1 + fabs(theirs.lse[i]))))
+            error = INFINITY;
+    r->worst = error / tolerance > r->worst ? error / tolerance : r->worst;
+    judge(r, error <= tolerance,
+          "%s: %s / %s dim %u, page of %u, tokens %u to %u, %u rows: error %g", level->name,
+          s->page->k.format->name, s->page->v.format->name, dim, s->page->k.layout.tokens, s->first,
+          s->last, s->rows, error);
+    uint32_t row = (uint32_t)(next_random() % s->rows);
+    struct setup one = *s;
+    one.q += (size_t)row * dim;
+    one.rows = 1;
+    one.visible[0] = s->visible[row];
+    if (s->visible[row] > 0 && row % 2)
+        one.last = s->first + s->visible[row];
+    run_chain(level, &one, &alone);
+    judge(r,
+          memcmp(alone.out, mine.out + (size_t)row * dim, dim * sizeof(double)) == 0 &&
+              memcmp(&alone.lse[0], &mine.lse[row], sizeof(double)) == 0,
+          "%s: %s / %s dim %u: row %u of %u has other bits alone", level->name,
+          s->page->k.format->name, s->page->v.format->name, dim, row, s->rows);
+    free(mine.out);
+    free(theirs.out);
+    free(alone.out);
+}
+
+static void check_size(struct result *r, const struct tqi_level *level, struct page *p) {
+    static const uint32_t row_counts[] = {1, 2, 3, 4, 5, 7, 8, 32};
+    uint32_t dim = p->k.layout.dim, tokens = p->k.layout.tokens;
+    float *q = malloc(sizeof(float) * ROWS_MAX * dim);
+    fill_page(p, tokens);
+    for (size_t c = 0; c < sizeof row_counts / sizeof *row_counts; c++) {
+        struct setup s = {.page = p, .q = q, .rows = row_counts[c], .last = tokens};
+        s.scale = 1 / sqrt(dim);
+        if (c % 3 == 1)
+            s.last = 1 + (uint32_t)(next_random() % tokens);
+        if (c % 3 == 2)
+            s.first = (uint32_t)(next_random() % s.last);
+        for (uint32_t i = 0; i < s.rows * dim; i++)
+            q[i] = (float)gaussian();
+        uint32_t n = s.last - s.first;
+        for (uint32_t i = 0; i < s.rows; i++)
+            s.visible[i] = c % 2 ? n : (uint32_t)(next_random() % (n + 1));
+        compare(r, level, &s);
+    }
+    free(q);
+}
+
+void check_attend(struct result *r, const struct tqi_level *level, tq_format k, tq_format v) {
+    static const uint32_t dims[] = {32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 576};
+    static const uint32_t pages[] = {16, 32, 64, 128, 256};
+    for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
+        for (size_t t = 0; t < sizeof pages / sizeof *pages; t++) {
+            struct page p;
+            if ((dims[d] > 128 && pages[t] > 64) ||
+                tqi_rows_check_dim(tqi_format_by_id(k), dims[d], 1024) ||
+                tqi_rows_check_dim(tqi_format_by_id(v), dims[d], 1024))
+                continue;
+            make_page(&p, k, v, dims[d], pages[t]);
+            check_size(r, level, &p);
+            free_page(&p);
+        }
+}

@@ -1,0 +1,20 @@
+# The benchmark sees tq.h only. BENCH_ARGS='--variant 4bit_nc --threads 1' narrows it.
+
+BENCH_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard bench/*.c))
+BENCH := $(B)/bench/bench
+BENCH_ARGS ?=
+
+$(B)/bench/%.o: bench/%.c | need-build
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) -Ibench -MMD -MP -c $< -o $@
+
+$(BENCH): $(BENCH_OBJ) $(LIB_A)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $(BENCH_OBJ) $(LIB_A) -lm -lpthread
+
+.PHONY: bench
+bench: $(BENCH)
+	$(BENCH) --json $(B)/bench.json $(BENCH_ARGS)
+
+-include $(BENCH_OBJ:.o=.d)
