@@ -87,11 +87,7 @@ static float gauss(void) {
 }
 
 static void make_data(void) {
-<<<<<<< HEAD
-    n_elements = (size_t)10 << 20; /* 8192 tokens at the stride below, and heads */
-=======
     n_elements = (size_t)12 << 20; /* 8192 tokens of the append cases, and offsets */
->>>>>>> 7a8928f348d5a828909f178a56a6f33e5b3bb04e
     uint16_t *host = malloc(n_elements * 2);
     for (size_t i = 0; i < n_elements; i++) {
         float f = gauss();
