@@ -28,7 +28,7 @@ $(B)/cuda/%.cu.o: cuda/%.cu | need-build
 
 -include $(CUDA_OBJ:.o=.d)
 
-# What the assembler says of every kernel; docs/cuda-registers.txt is a committed run.
+# What the assembler says of every kernel: registers, stack, spills. Compiles everything anew.
 .PHONY: cuda-registers
 cuda-registers:
 	@sh tools/make/cuda_registers.sh '$(NVCC) $(NVCCFLAGS)' $(CUDA_SRC) | c++filt
