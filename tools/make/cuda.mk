@@ -27,6 +27,11 @@ $(B)/cuda/%.cu.o: cuda/%.cu | need-build
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 -include $(CUDA_OBJ:.o=.d)
+
+# What the assembler says of every kernel: registers, stack, spills. Compiles everything anew.
+.PHONY: cuda-registers
+cuda-registers:
+	@sh tools/make/cuda_registers.sh '$(NVCC) $(NVCCFLAGS)' $(CUDA_SRC) | c++filt
 endif
 
 # CPU against GPU, on a machine that has one. The program says so where there is none.
