@@ -11,7 +11,9 @@ enum { LAYERS = 128, HEADS = 8, GROUP = 2, DIM = 128, PAGE = 64 };
 /* A cache over sparse memory; closed with close_sparse(). */
 static void open_sparse(struct rig *r, const tq_cache_config *c) {
     tq_allocator hooks = sparse_allocator();
-    tq_context_config config = {.struct_size = sizeof config, .allocator = &hooks};
+    tq_context_config config = {.struct_size = sizeof config,
+                                .cpu_features_disabled = test_features_disabled(),
+                                .allocator = &hooks};
     memset(r, 0, sizeof *r);
     OK(tq_context_create(&config, &r->ctx));
     OK(tq_cache_create(r->ctx, c, &r->cache));
