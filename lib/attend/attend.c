@@ -120,7 +120,7 @@ static void attend_page(const struct plan *p, struct workspace *w, const struct 
         visible[r] = here < tile.last ? (uint32_t)here : tile.last;
     }
     tile.scale = layer->k_scale[head];
-    const char *queries = w->queries + (head - t->head) * t->n_rows * p->query_bytes;
+    const char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * p->query_bytes;
     p->level->score[layer->k.format->id].run(&layer->k, &tile, queries, t->n_rows, page_tokens,
                                              w->scores, w->scratch);
     char *states = state_of(p, head, t->split, t->first_row);
@@ -154,7 +154,7 @@ static struct task task_of(const struct plan *p, uint32_t index) {
 
 static void start_head(const struct plan *p, struct workspace *w, const struct task *t,
                        uint32_t head) {
-    char *queries = w->queries + (head - t->head) * t->n_rows * p->query_bytes;
+    char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * p->query_bytes;
     for (uint32_t r = 0; r < t->n_rows; r++) {
         p->level->state_clear(&p->job->layer->v, state_of(p, head, t->split, t->first_row + r));
         if (t->from >= t->to)

@@ -77,8 +77,8 @@ struct tqk_table_avx512 {
 
 /* Nibbles first .. first + 3 of both words of a 64-bit lane to the low bits of bytes. */
 static inline __m512i tqk_nibble_control_avx512(int first) {
-    int64_t word = (4 * first) * 0x01010101ll + 0x0c080400ll;
-    return _mm512_set1_epi64(word | (word + 0x20202020ll) << 32);
+    int64_t word = (4 * first) * 0x01010101LL + 0x0c080400LL;
+    return _mm512_set1_epi64(word | (word + 0x20202020LL) << 32);
 }
 
 /* bias 128: unsigned operands, for queries, which are signed; 0: signed ones, for weights, which

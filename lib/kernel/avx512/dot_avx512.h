@@ -26,13 +26,13 @@ TQK_INLINE void tqk_put_scores_avx512(const struct tqk_target_avx512 *t, uint32_
     float *to = t->scores + (size_t)r * t->stride;
     if (token >= t->first) {
         uint32_t n = t->last - token;
-        __mmask16 mask = n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
+        __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
         _mm512_mask_storeu_ps(to + (token - t->first), mask, s);
         return;
     }
     uint32_t skip = t->first - token, n = t->last - t->first;
     __mmask16 keep = (__mmask16)(0xffffu << skip), mask = (__mmask16)(0xffffu >> skip);
-    mask = n >= 16 ? mask : mask & (__mmask16)((1u << n) - 1);
+    mask = (__mmask16)(n >= 16 ? mask : mask & ((1u << n) - 1));
     _mm512_mask_storeu_ps(to, mask, _mm512_maskz_compress_ps(keep, s));
 }
 
@@ -69,12 +69,12 @@ static inline __m512 tqk_probabilities_at_avx512(const struct tqi_tile *tile, co
         return _mm512_setzero_ps();
     if (token >= tile->first) {
         uint32_t left = tile->last - token;
-        __mmask16 mask = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
+        __mmask16 mask = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1);
         return _mm512_maskz_loadu_ps(mask, p + (token - tile->first));
     }
     uint32_t skip = tile->first - token;
     __mmask16 keep = (__mmask16)(0xffffu << skip);
-    __mmask16 mask = n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
+    __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
     return _mm512_maskz_expand_ps(keep, _mm512_maskz_loadu_ps(mask, p));
 }
 

@@ -64,7 +64,7 @@ static void mix_blocks(const struct tqi_rotation *r, float *x, bool transpose) {
     uint32_t block = 1u << r->log2_block;
     for (uint32_t b = 0; b < block; b += 16) {
         uint32_t n = block - b;
-        mix_lanes(r, x + b, block, n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1), transpose);
+        mix_lanes(r, x + b, block, (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1), transpose);
     }
 }
 

@@ -44,7 +44,7 @@ TQK_INLINE __m512 saturated(const float *scores, __mmask16 mask) {
 }
 
 static __mmask16 mask_of(uint32_t n) {
-    return n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
+    return (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
 }
 
 /* Largest of the row and what came before; NaN when there is one. */
