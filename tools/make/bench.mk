@@ -1,13 +1,13 @@
-# The benchmark sees tq.h only. BENCH_ARGS='--variant 4bit_nc --threads 1' narrows it.
+# The CPU benchmark sees tq.h only. BENCH_ARGS='--variant 4bit_nc --threads 1' narrows it.
 
-BENCH_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard bench/*.c))
-BENCH := $(B)/bench/bench
+BENCH_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard bench/cpu/*.c))
+BENCH := $(B)/bench/cpu/bench
 BENCH_ARGS ?=
 
-$(B)/bench/%.o: bench/%.c | need-build
+$(B)/bench/cpu/%.o: bench/cpu/%.c | need-build
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) -Ibench -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) -Ibench/cpu -MMD -MP -c $< -o $@
 
 $(BENCH): $(BENCH_OBJ) $(LIB_A)
 	$(call say,LINK)

@@ -1,24 +1,41 @@
 /* Stages score and accumulate, float formats. */
 #include <float.h>
+#include <limits.h>
 #include <math.h>
 
 #include "kernel/avx2/float_avx2.h"
 
 /* ---- score -------------------------------------------------------------------------------- */
 
-void tqk_prepare_float_avx2(const struct tqi_rows *k, const float *row, void *query) {
+/* Exponent that brings a row of queries so far down that its sums with the largest of keys stay
+ * finite; INT_MIN for rows that are not finite. */
+static int exponent_of(const float *row, uint32_t dim) {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));
-    float *to = (float *)(void *)((struct tqk_query_avx2 *)query)->data;
-    __m256 bad = _mm256_setzero_ps();
-    memset(to, 0, k->layout.dim_pad * sizeof *to);
-    for (uint32_t i = 0; i < k->layout.dim; i += 8) {
-        __m256 x = _mm256_loadu_ps(row + i);
-        bad = _mm256_or_ps(
-            bad, _mm256_cmp_ps(_mm256_and_ps(x, magnitude), _mm256_set1_ps(FLT_MAX), _CMP_NLE_UQ));
-        _mm256_storeu_ps(to + i, _mm256_mul_ps(x, _mm256_set1_ps(1 / (float)TQK_SCORE_UNIT_AVX2)));
+    __m256 most = _mm256_setzero_ps(), bad = most;
+    for (uint32_t i = 0; i < dim; i += 8) {
+        __m256 x = _mm256_and_ps(_mm256_loadu_ps(row + i), magnitude);
+        bad = _mm256_or_ps(bad, _mm256_cmp_ps(x, _mm256_set1_ps(FLT_MAX), _CMP_NLE_UQ));
+        most = _mm256_max_ps(most, x);
     }
-    if (_mm256_movemask_ps(bad)) /* the whole row of the output must show it */
-        to[0] = NAN;
+    float largest = tqk_largest_of_lanes_avx2(most);
+    if (_mm256_movemask_ps(bad))
+        return INT_MIN;
+    int e = largest > 0 ? ilogbf(largest) + 1 + ilogbf((float)dim) + 1 : 0;
+    return e > -100 ? e : -100;
+}
+
+void tqk_prepare_float_avx2(const struct tqi_rows *k, const float *row, void *query) {
+    struct tqk_query_avx2 *q = query;
+    float *to = (float *)(void *)q->data;
+    int e = exponent_of(row, k->layout.dim);
+    memset(to, 0, k->layout.dim_pad * sizeof *to);
+    q->scale = NAN; /* the whole row of the output must show it */
+    if (e == INT_MIN)
+        return;
+    q->scale = ldexpf(1 / (float)TQK_SCORE_UNIT_AVX2, e);
+    __m256 factor = _mm256_set1_ps(ldexpf(1, -e));
+    for (uint32_t i = 0; i < k->layout.dim; i += 8)
+        _mm256_storeu_ps(to + i, _mm256_mul_ps(_mm256_loadu_ps(row + i), factor));
 }
 
 /* Rows (1 or 2) of queries against the 16 keys from `token` on. */
@@ -36,8 +53,9 @@ TQK_INLINE void score_rows(const struct tqi_rows *k, const struct tqi_tile *tile
                            rows, sum);
         TQK_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
-            tqk_put_scores_avx2(tile, scores + (size_t)r * stride, token + i,
-                                _mm_mul_ps(sum[r], scale));
+            const struct tqk_query_avx2 *q = (const void *)(query + r * tqk_query_bytes_avx2(k));
+            __m128 s = _mm_mul_ps(_mm_mul_ps(sum[r], scale), _mm_set1_ps(q->scale));
+            tqk_put_scores_avx2(tile, scores + (size_t)r * stride, token + i, s);
         }
     }
 }

@@ -17,7 +17,7 @@ struct job {
     uint32_t n_rows, groups, octets;
     uint32_t n_tokens; /* from the start of the page, whole groups */
     uint8_t *planes;   /* by row: 2 * n_tokens bytes */
-    int32_t bias[TQK_TILE_ROWS_AVX512];
+    int32_t half[TQK_TILE_ROWS_AVX512];
     float scale[TQK_TILE_ROWS_AVX512];
 };
 
@@ -54,19 +54,18 @@ static void weights(struct job *j, uint32_t row, const float *p, const __m512 *g
     float top = _mm512_reduce_max_ps(most), up = 1;
     if (top < 0x1p-100f)
         up = 0x1p40f; /* the reciprocal must not overflow */
-    __m512 factor = _mm512_set1_ps(top > 0 ? TQK_FIXED_MAX / (top * up) : 0);
+    __m512 factor = _mm512_set1_ps(top > 0 ? TQK_WEIGHT_MAX / (top * up) : 0);
     factor = _mm512_mul_ps(factor, _mm512_set1_ps(up));
     __m512i sum = _mm512_setzero_si512();
     for (uint32_t i = 0; i < n; i++) {
         __m512i x = _mm512_cvtps_epi32(_mm512_mul_ps(w[i], factor));
         sum = _mm512_add_epi32(sum, x);
-        put_plane(planes + i * 16,
-                  _mm512_srai_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(128)), 8));
+        put_plane(planes + i * 16, _mm512_srli_epi32(x, 8));
         put_plane(planes + j->n_tokens + i * 16, x);
     }
-    j->bias[row] = tqk_bias_avx512(j->v, _mm512_reduce_add_epi32(sum));
+    j->half[row] = tqk_has_half_avx512(j->v) ? (_mm512_reduce_add_epi32(sum) + 1) >> 1 : 0;
     /* A NaN probability makes the sum of the state NaN, which spoils the row at its end. */
-    j->scale[row] = top * (float)(1 / (TQK_VALUE_UNIT_AVX512 * TQK_FIXED_MAX));
+    j->scale[row] = top * (float)(1 / (TQK_VALUE_UNIT_AVX512 * TQK_WEIGHT_MAX));
 }
 
 static void fill_planes(struct job *j, const float *p, uint32_t score_stride) {
@@ -128,10 +127,10 @@ TQK_INLINE void dot(struct job *j, enum tqk_source_avx512 source,
                     __m512i s = tqk_spread32_avx512(from + j->n_tokens + 4 * i);
                     TQK_KEEP(h);
                     TQK_KEEP(s);
-                    high[2 * r] = _mm512_dpbusd_epi32(high[2 * r], a[i], h);
-                    high[2 * r + 1] = _mm512_dpbusd_epi32(high[2 * r + 1], b[i], h);
-                    low[2 * r] = _mm512_dpbusd_epi32(low[2 * r], a[i], s);
-                    low[2 * r + 1] = _mm512_dpbusd_epi32(low[2 * r + 1], b[i], s);
+                    high[2 * r] = _mm512_dpbusd_epi32(high[2 * r], h, a[i]);
+                    high[2 * r + 1] = _mm512_dpbusd_epi32(high[2 * r + 1], h, b[i]);
+                    low[2 * r] = _mm512_dpbusd_epi32(low[2 * r], s, a[i]);
+                    low[2 * r + 1] = _mm512_dpbusd_epi32(low[2 * r + 1], s, b[i]);
                 }
             }
         }
@@ -149,11 +148,11 @@ TQK_INLINE void sum_rows(struct job *j, enum tqk_source_avx512 source, uint32_t 
     TQK_UNROLL
     for (uint32_t r = 0; r < rows; r++) {
         struct tqk_state_avx512 *s = (void *)(j->states + (first_row + r) * j->state_bytes);
-        __m512i bias = _mm512_set1_epi32(j->bias[first_row + r]);
+        __m512i half = _mm512_set1_epi32(j->half[first_row + r]);
         __m512 scale = _mm512_set1_ps(j->scale[first_row + r]);
         TQK_UNROLL
         for (uint32_t c = 0; c < 2; c++) {
-            __m512i x = _mm512_add_epi32(sum[r * 2 + c], bias);
+            __m512i x = _mm512_add_epi32(sum[r * 2 + c], half);
             tqk_join_avx512(s, dim + c * 16, _mm512_cvtepi32_ps(x), scale);
         }
     }
@@ -172,7 +171,7 @@ TQK_INLINE void accumulate(const struct tqi_rows *v, enum tqk_source_avx512 sour
                     .planes = scratch,
                     .octets = l->group / 8};
     j.codes = tqk_codes_of_v_avx512(l, tile);
-    j.table = tqk_table_of_avx512(v);
+    j.table = tqk_table_of_avx512(v, 0);
     j.groups = (tile->last + l->group - 1) / l->group;
     j.n_tokens = j.groups * l->group;
     tqk_prefetch_gains_avx512(l, tile);

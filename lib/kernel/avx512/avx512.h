@@ -4,10 +4,11 @@
  * Attention is two small matrix products per page: queries times keys, probabilities
  * times values. Decoded codes serve all query rows of a block.
  *
- *   integer formats (int8, lm)      bytes, biased to unsigned by 128, for VPDPBUSD; the
- *                                   left operand, queries or probabilities, is 16-bit
- *                                   fixed point in two planes of signed bytes, value =
- *                                   256 * high + low, with one scale per row
+ *   integer formats (int8, lm)      bytes for VPDPBUSD, which multiplies unsigned by signed:
+ *                                   keys biased to unsigned by 128, values signed; queries
+ *                                   and probabilities are 16-bit fixed point in two planes
+ *                                   of bytes, value = 256 * high + low, with one scale per
+ *                                   row, signed queries and unsigned weights
  *   float formats (bf16, f16, fp8)  panels: 16 columns (tokens of K, dims of V) in binary32
  *                                   by steps along the sum
  *
@@ -23,7 +24,8 @@
 
 enum {
     TQK_COLUMNS_AVX512 = 16,    /* of a panel */
-    TQK_FIXED_MAX = 32639,      /* 127 * 256 + 127: largest value of the two byte planes */
+    TQK_FIXED_MAX = 32639,      /* 127 * 256 + 127: largest value of two planes of signed bytes */
+    TQK_WEIGHT_MAX = 65535,     /* of two planes of unsigned bytes */
     TQK_ROW_BLOCK_AVX512 = 4,   /* rows that share loads of a panel */
     TQK_TILE_ROWS_AVX512 = 32,  /* rows of a tile at most */
     TQK_DIM_LIMIT_AVX512 = 4096 /* of a row */

@@ -1,5 +1,5 @@
 /* Integer codes to operands of the byte multiply: words of 3 and 2 bits out of their shared
- * slabs, then every code of a word to a byte, biased by 128. */
+ * slabs, then every code of a word to a byte. */
 #ifndef TQI_KERNEL_AVX512_CODES_H
 #define TQI_KERNEL_AVX512_CODES_H
 
@@ -81,10 +81,12 @@ static inline __m512i tqk_nibble_control_avx512(int first) {
     return _mm512_set1_epi64(word | (word + 0x20202020ll) << 32);
 }
 
-static inline struct tqk_table_avx512 tqk_table_of_avx512(const struct tqi_rows *rows) {
+/* bias 128: unsigned operands, for queries, which are signed; 0: signed ones, for weights, which
+ * are not. */
+static inline struct tqk_table_avx512 tqk_table_of_avx512(const struct tqi_rows *rows, int bias) {
     const struct tqi_book *b = &rows->book;
     if (rows->format->kind == TQI_KIND_INT8) {
-        struct tqk_table_avx512 sign = {.bytes = _mm512_set1_epi8(-128)};
+        struct tqk_table_avx512 sign = {.bytes = _mm512_set1_epi8((char)bias)};
         return sign;
     }
     const __m256i lane = _mm256_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -92,7 +94,7 @@ static inline struct tqk_table_avx512 tqk_table_of_avx512(const struct tqi_rows 
     __m256i v2 = _mm256_loadu_si256((const __m256i *)(const void *)b->code_v2);
     /* 4 bits: floor(v2 / 2), the other half is added later; else v2 is even. */
     __m256i value = _mm256_srai_epi16(_mm256_permutexvar_epi16(index, v2), 1);
-    __m128i bytes = _mm256_cvtepi16_epi8(_mm256_add_epi16(value, _mm256_set1_epi16(128)));
+    __m128i bytes = _mm256_cvtepi16_epi8(_mm256_add_epi16(value, _mm256_set1_epi16((short)bias)));
     struct tqk_table_avx512 t = {_mm512_broadcast_i32x4(bytes), tqk_nibble_control_avx512(0),
                                  tqk_nibble_control_avx512(4)};
     return t;

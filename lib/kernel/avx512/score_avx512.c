@@ -20,6 +20,23 @@ size_t tqk_scratch_bytes_avx512(const struct tqi_rows *rows) {
            (size_t)TQK_TILE_ROWS_AVX512 * l->tokens * sizeof(float);
 }
 
+/* Exponent that brings a row of queries so far down that its sums with the largest of keys stay
+ * finite; INT_MIN for rows that are not finite. */
+static int exponent_of(const float *row, uint32_t dim) {
+    __m512 most = _mm512_setzero_ps();
+    __mmask16 bad = 0;
+    for (uint32_t i = 0; i < dim; i += 16) {
+        __m512 x = _mm512_abs_ps(_mm512_loadu_ps(row + i));
+        bad |= _mm512_cmp_ps_mask(x, _mm512_set1_ps(FLT_MAX), _CMP_NLE_UQ);
+        most = _mm512_max_ps(most, x);
+    }
+    float largest = _mm512_reduce_max_ps(most);
+    if (bad)
+        return INT_MIN;
+    int e = largest > 0 ? ilogbf(largest) + 1 + ilogbf((float)dim) + 1 : 0;
+    return e > -100 ? e : -100;
+}
+
 void tqk_prepare_avx512(const struct tqi_rows *k, const float *row, void *query) {
     struct tqk_query_avx512 *q = query;
     float *to = (float *)(void *)q->data;
@@ -27,16 +44,15 @@ void tqk_prepare_avx512(const struct tqi_rows *k, const float *row, void *query)
         tqk_prepare_int_avx512(k, row, query);
         return;
     }
-    __mmask16 bad = 0;
+    int e = exponent_of(row, k->layout.dim);
     memset(to, 0, k->layout.dim_pad * sizeof *to);
-    for (uint32_t i = 0; i < k->layout.dim; i += 16) {
-        __m512 x = _mm512_loadu_ps(row + i);
-        bad |= _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(FLT_MAX), _CMP_NLE_UQ);
-        _mm512_storeu_ps(to + i,
-                         _mm512_mul_ps(x, _mm512_set1_ps(1 / (float)TQK_SCORE_UNIT_AVX512)));
-    }
-    if (bad) /* the whole row of the output must show it */
-        to[0] = NAN;
+    q->scale = NAN; /* the whole row of the output must show it */
+    if (e == INT_MIN)
+        return;
+    q->scale = ldexpf(1 / (float)TQK_SCORE_UNIT_AVX512, e);
+    __m512 factor = _mm512_set1_ps(ldexpf(1, -e));
+    for (uint32_t i = 0; i < k->layout.dim; i += 16)
+        _mm512_storeu_ps(to + i, _mm512_mul_ps(_mm512_loadu_ps(row + i), factor));
 }
 
 /* ---- scores ------------------------------------------------------------------------------- */
@@ -59,9 +75,11 @@ TQK_INLINE void score_float(const struct block *b, const struct tqk_target_avx51
                          b->query_bytes, rows, columns, sum);
     TQK_UNROLL
     for (uint32_t r = 0; r < rows; r++) {
+        const struct tqk_query_avx512 *query = (const void *)(q + r * b->query_bytes);
+        __m512 scale = _mm512_set1_ps(query->scale);
         TQK_UNROLL
         for (uint32_t c = 0; c < columns; c++) {
-            __m512 s = _mm512_mul_ps(sum[r * columns + c], b->gain[c]);
+            __m512 s = _mm512_mul_ps(_mm512_mul_ps(sum[r * columns + c], b->gain[c]), scale);
             tqk_put_scores_avx512(t, first_row + r, b->token + c * 16, s);
         }
     }

@@ -177,7 +177,7 @@ TQK_INLINE void score(const struct tqi_rows *k, enum tqk_source_avx512 source,
     const struct tqi_layout *l = &k->layout;
     struct tqk_target_avx512 target = {scores, score_stride, tile->first, tile->last};
     struct block b = {.codes = tqk_codes_of_k_avx512(l, tile),
-                      .table = tqk_table_of_avx512(k),
+                      .table = tqk_table_of_avx512(k, 128),
                       .words = l->dim_pad / (source == TQK_INT8 ? 16 : 32),
                       .query_bytes = tqk_query_bytes_avx512(k)};
     for (uint32_t token = tile->first & ~15u; token < tile->last; token += 16) {
