@@ -11,7 +11,7 @@ $(B)/bench/cpu/%.o: bench/cpu/%.c | need-build
 
 $(BENCH): $(BENCH_OBJ) $(LIB_A)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $(BENCH_OBJ) $(LIB_A) -lm -lpthread
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $(BENCH_OBJ) $(LIB_A) $(CUDA_LINK) -lm -lpthread
 
 .PHONY: bench
 bench: $(BENCH)

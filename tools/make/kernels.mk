@@ -6,7 +6,7 @@ TQ_CHECK := $(B)/test/check/tq-check
 $(B)/test/check/%.o: TEST_CFLAGS := -Itest -Itest/check
 $(TQ_CHECK): $(CHECK_OBJ) $(LIB_A)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $(CHECK_OBJ) $(LIB_A) -lm -lpthread
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $(CHECK_OBJ) $(LIB_A) $(CUDA_LINK) -lm -lpthread
 
 .PHONY: check-kernels bench-kernels
 check-kernels: $(TQ_CHECK)
