@@ -55,8 +55,10 @@ check-cuda: $(CHECK_CUDA)
 
 # A tool per run; small groups, as the tools are slow.
 check-cuda-sanitize: $(CHECK_CUDA)
+	# Without a number synccheck loses track of the kernels' barriers and stops them.
 	for tool in memcheck racecheck synccheck initcheck; do \
-		compute-sanitizer --tool $$tool --error-exitcode 9 $(CHECK_CUDA) sanitize || exit 1; \
+		extra=; [ $$tool != synccheck ] || extra='--num-cuda-barriers 4096'; \
+		compute-sanitizer --tool $$tool $$extra --error-exitcode 9 $(CHECK_CUDA) sanitize || exit 1; \
 	done
 
 -include $(CHECK_CUDA_OBJ:.o=.d)
