@@ -53,9 +53,9 @@ $(CHECK_CUDA): $(CHECK_CUDA_OBJ) $(B)/libturboquant.a
 check-cuda: $(CHECK_CUDA)
 	$(CHECK_CUDA) $(GROUPS)
 
-# A tool per run; small groups, as the tools are slow.
+# A tool per run; a small group, as the tools are slow. Without a number synccheck loses track of
+# the kernels' barriers and stops them.
 check-cuda-sanitize: $(CHECK_CUDA)
-	# Without a number synccheck loses track of the kernels' barriers and stops them.
 	for tool in memcheck racecheck synccheck initcheck; do \
 		extra=; [ $$tool != synccheck ] || extra='--num-cuda-barriers 4096'; \
 		compute-sanitizer --tool $$tool $$extra --error-exitcode 9 $(CHECK_CUDA) sanitize || exit 1; \

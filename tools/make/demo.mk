@@ -5,7 +5,7 @@ DEMO := $(B)/examples/demo/demo
 
 .PHONY: demo examples capture check-examples
 
-$(B)/examples/%.o: examples/%.c | need-test
+$(B)/examples/%.o: examples/%.c | need-demo
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) -MMD -MP -c $< -o $@

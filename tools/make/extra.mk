@@ -63,15 +63,16 @@ check-tsan:
 run-tsan: $(TSAN_BIN)
 	$(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) $(TSAN_BIN)
 
-# MemorySanitizer must have compiled whatever writes memory. CMocka is not such code, but only
-# its own is read by it; the unit tests run none the less.
+# MemorySanitizer must have compiled whatever writes memory; CMocka writes nothing that we read.
+# Reference kernels only: codes of tokens that do not exist are read and masked in vector
+# registers, and the sanitizer takes most vector instructions for a use of all their bits.
+# So no examples, which run the best kernels.
 MSAN_BIN := $(REPLAY_BIN) $(patsubst %.c,$(B)/%,$(wildcard test/unit/test_*.c)) \
 	$(foreach t,codec forks pages shapes,$(B)/test/api/test_$(t))
 check-msan:
 	@sh tools/make/need.sh msan clang libclang-rt-14-dev
 	+$(CHECK_MAKE) CC=clang SAN=memory CFLAGS='-O1 -g -fsanitize-memory-track-origins' run-msan
-run-msan: $(MSAN_BIN) $(EXAMPLE_BIN)
-	@for e in $(EXAMPLE_BIN); do $$e >/dev/null || { echo "FAILED: $$e" >&2; exit 1; }; done
+run-msan: $(MSAN_BIN)
 	$(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) $(MSAN_BIN)
 
 # Valgrind sees the code that runs in earnest. It knows no AVX-512 and says so to the program,

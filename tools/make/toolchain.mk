@@ -2,6 +2,7 @@
 # `make deps` installs them where apt and root are at hand.
 
 PACKAGES_BUILD := gcc make librandom123-dev
+PACKAGES_DEMO := libcjson-dev
 PACKAGES_TEST := g++ libcmocka-dev libcjson-dev python3 clang clang-format libclang-rt-14-dev pkg-config cmake \
 	abigail-tools cargo
 
@@ -19,11 +20,13 @@ ifeq ($(USE_CUDA)-$(HAVE_NVCC),1-)
 $(error CUDA=1, but nvcc is not on PATH: install the CUDA 13 toolkit or use CUDA=0)
 endif
 
-.PHONY: deps need-build need-test
+.PHONY: deps need-build need-demo need-test
 deps:
 	sh tools/make/need.sh install $(PACKAGES_BUILD) $(PACKAGES_TEST)
 
 need-build:
 	@CC='$(CC)' sh tools/make/need.sh build $(PACKAGES_BUILD)
+need-demo: need-build
+	@CC='$(CC)' sh tools/make/need.sh demo $(PACKAGES_DEMO)
 need-test: need-build
 	@CC='$(CC)' sh tools/make/need.sh test $(PACKAGES_TEST)
