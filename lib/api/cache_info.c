@@ -9,7 +9,8 @@ static tq_status pool_bytes(const struct tqi_pool *pool, uint64_t pages, uint64_
                             uint64_t *tables) {
     size_t bytes;
     if (!tqi_mul_size(pool->page_bytes, pages, &bytes))
-        return tqi_fail(TQ_ERR_OUT_OF_MEMORY, "out of memory: max_pages: the pool's size overflows");
+        return tqi_fail(TQ_ERR_OUT_OF_MEMORY,
+                        "out of memory: max_pages: the pool's size overflows");
     *page_memory = bytes;
     *tables = pages * 2 * sizeof(uint32_t) + 8 * sizeof(uint8_t *);
     return TQ_OK;

@@ -7,7 +7,8 @@ lint: need-test
 	$(PYTHON) test/lint/includes.py
 	$(PYTHON) test/lint/sizes.py
 	$(PYTHON) test/lint/text.py
-	clang-format --dry-run --Werror $(C_FILES)
+	@clang-format --dry-run --Werror $(C_FILES)
+	@echo "clang-format: no difference"
 
 format:
 	clang-format -i $(C_FILES)
