@@ -6,6 +6,16 @@ PACKAGES_DEMO := libcjson-dev
 PACKAGES_TEST := g++ libcmocka-dev libcjson-dev python3 clang clang-format libclang-rt-14-dev pkg-config cmake \
 	abigail-tools cargo
 
+# What is built depends on what the compiler says of itself, so that it must be there before
+# the rules are read.
+have_cc = $(shell command -v $(firstword $(CC)) 2>/dev/null)
+ifeq ($(have_cc),)
+$(info $(shell CC='$(CC)' sh tools/make/need.sh build $(PACKAGES_BUILD) 2>&1))
+ifeq ($(have_cc),)
+$(error no C compiler: $(CC) was not found (Debian: apt-get install gcc libc6-dev))
+endif
+endif
+
 HAVE_NVCC := $(shell command -v nvcc 2>/dev/null)
 ifeq ($(CUDA),auto)
 USE_CUDA := $(if $(HAVE_NVCC),1,0)
