@@ -1,6 +1,6 @@
 /* Centring: keys and values whose channels have large means, with and without means
  * subtracted before coding. 4096 tokens of dim 128, logits with standard deviation 3, as
- * in algorithms.md 3.6; "DC" is the energy of the mean over that of the centred rows. */
+ * in design notes 3.6; "DC" is the energy of the mean over that of the centred rows. */
 #include "accuracy/accuracy.h"
 
 enum {
@@ -155,7 +155,7 @@ static orc_stat divergence(double dc, tq_format format, enum means means) {
     return s;
 }
 
-/* Numbers of algorithms.md 3.6, reproduced to 15 %. */
+/* Numbers of design notes 3.6, reproduced to 15 %. */
 static void test_published(void **state) {
     static const struct {
         double dc, divergence;

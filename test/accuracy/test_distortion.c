@@ -198,7 +198,7 @@ static orc_stat measure(tq_format format, size_t d, size_t n, const float *rows)
     return s;
 }
 
-/* Numbers of algorithms.md 1.4 and 1.5, which have three or four digits. */
+/* Numbers of design notes 1.4 and 1.5, which have three or four digits. */
 static void test_published(void **state) {
     static const struct {
         tq_format format;

@@ -1,7 +1,7 @@
 /* Rows that a Hadamard matrix alone treats badly, or that have all their energy in a few
  * channels, at 2, 3 and 4 bits. The random signs in front of the matrix bring the noise
  * near that of Gaussian rows, or below: a few outliers make rotated rows of few values,
- * which the gain fits better (algorithms.md 3.3). */
+ * which the gain fits better (design notes 3.3). */
 #include "accuracy/accuracy.h"
 #include "accuracy/model.h"
 

@@ -249,7 +249,7 @@ static void test_flags(void **state) {
 
 /* ---- variance, against the oracle on the same keys, queries and signs ---- */
 
-/* The formula of algorithms.md 1.2 for orthonormal rows: D(b-1) (1 / (d E|u1|^2) - 1). */
+/* The formula of design notes 1.2 for orthonormal rows: D(b-1) (1 / (d E|u1|^2) - 1). */
 static double expected_noise(tq_format base, size_t d) {
     float *rows = acc_gaussian(2000, d, 21), *decoded = acc_roundtrip(base, d, 1, 2000, rows);
     double *x = acc_doubles(2000 * d, rows), *y = acc_doubles(2000 * d, decoded);

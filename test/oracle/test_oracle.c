@@ -1,6 +1,6 @@
 /*
  * Test of the oracle against published and derived numbers. "Table" numbers are
- * those of the papers and of the design notes (algorithms.md); formulas stand
+ * those of the papers and of the design notes; formulas stand
  * where they are used. Everything is seeded: a run always gives the same result.
  *
  * SPDX-License-Identifier: Apache-2.0

@@ -25,7 +25,7 @@ void report(const char *what, double got, double want, double tolerance);
 
 /* Over n Gaussian rows: the distortion, and d E[e^2] / ||x||^2 of the inner
  * product with a unit query whose cosine to x is uniform in [0, 0.8], otherwise
- * isotropic (algorithms.md 1.5). The mean over queries is exact. */
+ * isotropic (design notes 1.5). The mean over queries is exact. */
 void measure(const orc_format *f, size_t n, uint64_t seed, orc_stat *distortion, orc_stat *score);
 
 /* The groups; each returns its number of failures. */

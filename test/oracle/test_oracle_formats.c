@@ -10,7 +10,7 @@
 
 #define ROWS 8000
 
-/* algorithms.md 1.5: D and score error of each gain at b = 2, 3, 4. Its runs of
+/* design notes 1.5: D and score error of each gain at b = 2, 3, 4. Its runs of
  * 10000 rows have errors of their own: 0.5 % of D, 2 to 4 % of the score error. */
 static void test_gains(void **state) {
     static const char *const names[4] = {"S1", "nc", "MMSE", "unbiased"};

@@ -276,7 +276,7 @@ static void test_lloyd_max(void **state) {
 }
 
 /* Level 2, 3, 4 from the closed forms of the moments of cos^n(2u) (Lloyd outside
- * this program); algorithms.md 1.4 is up to 7e-6 away. */
+ * this program); design notes 1.4 is up to 7e-6 away. */
 static void test_polar_books(void **state) {
     static const double low[3][2] = {
         {.309756117, .633980240}, {.426249693, .674384998}, {.524214091, .705909406}};

@@ -128,7 +128,7 @@ static void test_sketch_constants(void **state) {
     report("E|u1|, d = 128", orc_mean_abs_coordinate(D), mean.mean, 4 * orc_stat_error(&mean));
     check("Gaussian", orc_sketch_constant(ORC_SKETCH_GAUSSIAN, 256, D), sqrt(ORC_PI / 2) / 256,
           1e-15);
-    double near = sqrt(ORC_PI / (2.0 * D)); /* algorithms.md 1.2 */
+    double near = sqrt(ORC_PI / (2.0 * D)); /* design notes 1.2 */
     report("orthonormal constant", orc_sketch_constant(ORC_SKETCH_ORTHONORMAL, D, D), near,
            0.005 * near);
 }
