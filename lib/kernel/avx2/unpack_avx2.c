@@ -127,7 +127,7 @@ TQK_INLINE void unpack_k(const struct tqi_rows *k, uint32_t bits, const struct t
     for (uint32_t j = 0; j < per_lane; j++) {
         uint32_t word = (group * per_lane + j) * (bits == 8 ? 2 : 1);
         for (uint32_t i = 0; i < 4; i++) {
-            _mm_prefetch(ahead, _MM_HINT_T0);
+            _mm_prefetch(ahead, _MM_HINT_T1);
             ahead += bits * 16;
             for (uint32_t t = 0; t < 4; t += 2) {
                 __m256i x[2];
@@ -153,7 +153,7 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, uint32_t bits, const struct t
     for (uint32_t quad = 0; quad < 8; quad++) {
         for (uint32_t g = 0; g < groups; g++) {
             uint32_t word = bits == 8 ? g * 2 * per_lane + x_word : g * per_lane + x_word;
-            _mm_prefetch(ahead, _MM_HINT_T0);
+            _mm_prefetch(ahead, _MM_HINT_T1);
             ahead += bits * 16;
             for (uint32_t o = 0; o < l->group / 8; o += 2) {
                 __m256i x[2];

@@ -56,12 +56,15 @@ TQK_INLINE void unpack_k(const struct tqi_rows *k, enum source source, const str
     uint32_t group = l->group == 32 ? token / 32 : token / 16, slabs = source == E4M3 ? 2 : 4;
     size_t slab = (size_t)tqi_slab_lanes(l) * 4, in_slab = (size_t)(token - group * l->group) * 16;
     const uint8_t *codes = tile->blob + l->codes;
+    const char *ahead = (const char *)codes + l->codes_size + (size_t)token * row * l->bits / 8;
     for (uint32_t j = 0; j < per_lane; j++)
         for (uint32_t i = 0; i < 4; i++)
             for (uint32_t t = 0; t < 4; t++) {
                 const uint8_t *at =
                     codes + (group * per_lane + j) * slabs * slab + in_slab + i * 64 + t * 16;
                 float *to = rows + (size_t)i * 4 * row + t * lane_dims + j * 8;
+                _mm_prefetch(ahead, _MM_HINT_T1);
+                ahead += slabs * 16;
                 unpack_word(source, false, at, slab, to, row);
             }
 }
@@ -71,6 +74,8 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, enum source source, const str
     const struct tqi_layout *l = &v->layout;
     uint32_t per_lane = l->dim_pad / 32, slabs = source == E4M3 ? 2 : 4;
     size_t slab = (size_t)tqi_slab_lanes(l) * 4;
+    const char *ahead =
+        (const char *)(tile->next ? tile->next : tile->blob) + (size_t)dim * n_tokens * l->bits / 8;
     for (uint32_t quad = 0; quad < 8; quad++) {
         uint32_t lane = (dim / 4 + quad) / per_lane, word = (dim / 4 + quad) % per_lane;
         const uint8_t *codes = tile->blob + l->codes + lane * l->group * 2 + word * slab;
@@ -78,6 +83,8 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, enum source source, const str
             uint32_t group = octet * 8 / l->group, in_group = octet - group * (l->group / 8);
             const uint8_t *at = codes + group * slabs * per_lane * slab + in_group * 16;
             float *to = rows + (size_t)quad * 4 * n_tokens + octet * 8;
+            _mm_prefetch(ahead, _MM_HINT_T1);
+            ahead += slabs * 16;
             unpack_word(source, true, at, per_lane * slab, to, n_tokens);
         }
     }

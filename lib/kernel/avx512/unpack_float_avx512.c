@@ -32,12 +32,14 @@ TQK_INLINE void unpack_k(const struct tqi_rows *k, enum source source, const str
     struct tqk_codes_avx512 c = tqk_codes_of_k_avx512(l, tile);
     uint32_t per_slab = source == E4M3 ? 4 : 2, lane_dims = l->dim_pad / 4;
     uint32_t slabs = lane_dims / per_slab, first = token / l->group * slabs;
+    const uint8_t *ahead = c.ahead + (size_t)token * l->dim_pad * l->bits / 8;
     for (uint32_t p = 0; p < panels; p++) {
         size_t at = (token % l->group + p * 16) * 16;
         for (uint32_t s = 0; s < slabs; s++) {
             __m512i x[4];
             TQK_UNROLL
             for (uint32_t i = 0; i < 4; i++) {
+                ahead = tqk_ahead_avx512(ahead, 64);
                 x[i] = tqk_line_avx512(&c, first + s, at + i * 64);
             }
             tqk_transpose_avx512(x);
@@ -77,6 +79,7 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, enum source source, const str
     uint32_t per_lane = l->dim_pad / 32, groups = (n_tokens + l->group - 1) / l->group;
     uint32_t octets = l->group / 8, slabs = source == E4M3 ? 2 : 4;
     struct tqk_quad_walk_avx512 walk = tqk_quad_walk_avx512(l, dim);
+    const uint8_t *ahead = c.ahead + (size_t)dim * groups * l->group * l->bits / 8;
     for (uint32_t p = 0; p < panels; p++) {
         struct tqk_quads_avx512 q = tqk_next_quads_avx512(&walk);
         for (uint32_t g = 0; g < groups; g++) {
@@ -86,6 +89,7 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, enum source source, const str
                 __m512i x[4];
                 TQK_UNROLL
                 for (uint32_t i = 0; i < 4; i++) {
+                    ahead = tqk_ahead_avx512(ahead, 64);
                     x[i] = tqk_line_avx512(&c, (g * slabs + s) * per_lane + q.word[i], q.at[i]);
                 }
                 tqk_transpose_avx512(x);
