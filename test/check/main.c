@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "check.h"
 #include "device/device.h"
@@ -83,7 +82,7 @@ static unsigned check_all(const char *only, unsigned *passed) {
 }
 
 int main(int argc, char **argv) {
-    uint64_t seed = (uint64_t)time(NULL);
+    uint64_t seed = 1; /* a run is repeatable; --seed looks further */
     const char *only = NULL;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--bench") == 0) {
