@@ -54,6 +54,7 @@ ROWS = [
     ("test/check", PUBLIC + ["lib", "test/common"], ANY),
     ("test/api", PUBLIC + ["test/common"], ANY),
     ("test/abi", PUBLIC, ANY),
+    ("test/isa", PUBLIC, ANY),
     ("test/install", PUBLIC, ANY),
     ("test/fuzz", PUBLIC + ["test/common"], ANY),
     ("test/cuda", PUBLIC + ["test/common", "test/oracle"], ANY),
@@ -65,6 +66,7 @@ EXTRA = {
     "lib/base/status.c": {"stdarg.h", "stdio.h"},
     "lib/base/heap.c": {"stdlib.h"},
     "lib/base/rng.c": {"Random123/philox.h"},
+    "lib/device/cpuid.c": {"cpuid.h"},
 }
 
 # What the library may not call: pattern, words for it, files or folders that may; "*" = all
