@@ -62,6 +62,8 @@ struct tqi_device {
     tq_status (*decode)(void *state, const struct tqi_decode_job *job);
     /* Page bytes to host memory. Synchronizing. */
     tq_status (*read)(void *state, void *to, const void *from, size_t bytes);
+    /* Host memory to page bytes. Synchronizing. */
+    tq_status (*write)(void *state, void *to, const void *from, size_t bytes);
 };
 
 #ifdef __cplusplus
