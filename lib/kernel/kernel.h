@@ -54,10 +54,10 @@ typedef void tqi_score_fn(const struct tqi_rows *k, const struct tqi_tile *tile,
 typedef void tqi_softcap_fn(void *scores, uint32_t score_stride, const double *shift,
                             uint32_t n_rows, uint32_t n_tokens, double scale, double cap);
 /* The tokens [first, last) of a tile that a query row sees, counted from the tile's first. */
-struct tqi_span {
+struct tqi_sight {
     uint32_t first, last;
 };
-static inline bool tqi_span_empty(struct tqi_span s) {
+static inline bool tqi_sight_empty(struct tqi_sight s) {
     return s.first >= s.last;
 }
 /* Online softmax of row r over the scores of its span: they become probabilities
@@ -65,7 +65,7 @@ static inline bool tqi_span_empty(struct tqi_span s) {
  * maximum and sum and note the factor of what they accumulated. A state sees one scale
  * only. */
 typedef void tqi_softmax_fn(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
-                            const struct tqi_span *spans, uint32_t n_rows, uint32_t n_tokens,
+                            const struct tqi_sight *spans, uint32_t n_rows, uint32_t n_tokens,
                             double scale);
 /* states.acc = states.acc * factor + sum over the tile of probability * value. */
 typedef void tqi_accumulate_fn(const struct tqi_rows *v, const struct tqi_tile *tile,

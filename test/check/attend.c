@@ -18,7 +18,7 @@ struct setup {
     const struct page *page;
     const float *q; /* [rows][dim] */
     uint32_t rows, first, last;
-    struct tqi_span spans[ROWS_MAX];
+    struct tqi_sight spans[ROWS_MAX];
     double scale, softcap;
     double shift[ROWS_MAX]; /* of the softcap */
 };
@@ -82,7 +82,7 @@ static void compare(struct result *r, const struct tqi_level *level, const struc
     run_chain(tqi_level_ref(), s, &theirs);
     double tolerance = tolerance_of(s->page), error = relative(mine.out, theirs.out, n);
     for (uint32_t i = 0; i < s->rows; i++)
-        if (!tqi_span_empty(s->spans[i]) &&
+        if (!tqi_sight_empty(s->spans[i]) &&
             !(fabs(mine.lse[i] - theirs.lse[i]) < 2e-4 * (1 + fabs(theirs.lse[i]))))
             error = INFINITY;
     r->worst = error / tolerance > r->worst ? error / tolerance : r->worst;
@@ -96,7 +96,7 @@ static void compare(struct result *r, const struct tqi_level *level, const struc
     one.rows = 1;
     one.spans[0] = s->spans[row];
     one.shift[0] = s->shift[row];
-    if (!tqi_span_empty(s->spans[row]) && row % 2)
+    if (!tqi_sight_empty(s->spans[row]) && row % 2)
         one.last = s->first + s->spans[row].last;
     run_chain(level, &one, &alone);
     judge(r,
@@ -113,7 +113,7 @@ static void compare(struct result *r, const struct tqi_level *level, const struc
 static void set_spans(struct setup *s, bool partly) {
     uint32_t n = s->last - s->first;
     for (uint32_t i = 0; i < s->rows; i++) {
-        s->spans[i] = (struct tqi_span){0, n};
+        s->spans[i] = (struct tqi_sight){0, n};
         s->shift[i] = 3 * gaussian();
         if (!partly)
             continue;

@@ -12,7 +12,7 @@ static double values[TOKENS][DIM]; /* small integers: exact in f16 */
 static double scores[ROWS][TOKENS];
 static uint8_t pages[(TOKENS + PAGE - 1) / PAGE][1 << 13];
 
-static const struct tqi_span all[ROWS] = {{0, TOKENS}, {0, TOKENS}, {0, TOKENS}};
+static const struct tqi_sight all[ROWS] = {{0, TOKENS}, {0, TOKENS}, {0, TOKENS}};
 
 static void fill(uint64_t seed, double spread) {
     float row[DIM + 1024];
@@ -33,7 +33,7 @@ static void fill(uint64_t seed, double spread) {
 /* ---- plain ------------------------------------------------------------------------------- */
 
 /* Softmax over the tokens of a span. */
-static void plain(uint32_t r, struct tqi_span seen, double scale, double *out, double *lse) {
+static void plain(uint32_t r, struct tqi_sight seen, double scale, double *out, double *lse) {
     double max = -INFINITY, sum = 0;
     for (uint32_t t = seen.first; t < seen.last; t++)
         max = fmax(max, scores[r][t] * scale);
@@ -44,9 +44,9 @@ static void plain(uint32_t r, struct tqi_span seen, double scale, double *out, d
         for (uint32_t i = 0; i < DIM; i++)
             out[i] += p * values[t][i];
     }
-    for (uint32_t i = 0; i < DIM && !tqi_span_empty(seen); i++)
+    for (uint32_t i = 0; i < DIM && !tqi_sight_empty(seen); i++)
         out[i] /= sum;
-    *lse = tqi_span_empty(seen) ? -INFINITY : max + log(sum);
+    *lse = tqi_sight_empty(seen) ? -INFINITY : max + log(sum);
 }
 
 /* ---- by tiles ------------------------------------------------------------------------------ */
@@ -68,17 +68,17 @@ static void clear(struct states *s) {
 }
 
 /* The part of [from, to) that is in a span, counted from `from`. */
-static struct tqi_span part_of(struct tqi_span seen, uint32_t from, uint32_t to) {
+static struct tqi_sight part_of(struct tqi_sight seen, uint32_t from, uint32_t to) {
     uint32_t first = seen.first < from ? from : seen.first < to ? seen.first : to;
     uint32_t last = seen.last < from ? from : seen.last < to ? seen.last : to;
-    return (struct tqi_span){first - from, last - from};
+    return (struct tqi_sight){first - from, last - from};
 }
 
 /* Takes in tokens [from, to) of one page; row r sees seen[r] of all tokens. */
-static void take_tile(struct states *s, uint32_t from, uint32_t to, const struct tqi_span *seen,
+static void take_tile(struct states *s, uint32_t from, uint32_t to, const struct tqi_sight *seen,
                       double scale) {
     double tile_scores[ROWS][PAGE], scratch[2 * DIM + 64];
-    struct tqi_span here[ROWS];
+    struct tqi_sight here[ROWS];
     struct tqi_tile tile = {.blob = pages[from / PAGE], .scale = 1};
     tile.first = from % PAGE;
     tile.last = tile.first + to - from;
@@ -95,7 +95,7 @@ static void take_tile(struct states *s, uint32_t from, uint32_t to, const struct
 }
 
 /* Tokens [from, to) in tiles of random sizes that do not cross pages. */
-static void take(struct states *s, uint32_t from, uint32_t to, const struct tqi_span *seen,
+static void take(struct states *s, uint32_t from, uint32_t to, const struct tqi_sight *seen,
                  double scale, uint64_t *seed) {
     while (from < to) {
         uint32_t end = from + 1 + unit_below(seed, PAGE);
@@ -107,7 +107,7 @@ static void take(struct states *s, uint32_t from, uint32_t to, const struct tqi_
     }
 }
 
-static void check_row(struct states *s, uint32_t r, struct tqi_span seen, double scale) {
+static void check_row(struct states *s, uint32_t r, struct tqi_sight seen, double scale) {
     double out[DIM], expected[DIM], lse, expected_lse, scratch[64];
     tqk_state_finish_ref(&v.rows, state_of(s, r), NULL, out, &lse, scratch);
     plain(r, seen, scale, expected, &expected_lse);
@@ -124,10 +124,10 @@ static void test_tiles(void **state) {
     (void)state;
     for (int pass = 0; pass < 40; pass++) {
         uint32_t start = unit_below(&seed, TOKENS);
-        struct tqi_span seen[ROWS] = {{0, TOKENS}, {0, unit_below(&seed, TOKENS)}, {0, pass & 1}};
+        struct tqi_sight seen[ROWS] = {{0, TOKENS}, {0, unit_below(&seed, TOKENS)}, {0, pass & 1}};
         if (pass % 5 == 4) { /* as with a window */
             seen[0].first = start;
-            seen[1] = (struct tqi_span){start, start + unit_below(&seed, TOKENS - start)};
+            seen[1] = (struct tqi_sight){start, start + unit_below(&seed, TOKENS - start)};
         }
         double scale = pass % 4 == 3 ? -0.5 : 0.125;
         fill(seed, pass % 3 == 2 ? 500 : 20);
@@ -203,7 +203,7 @@ static void test_splits_in_order(void **state) {
     uint64_t seed = 4;
     (void)state;
     for (int pass = 0; pass < 40; pass++) {
-        const struct tqi_span seen[ROWS] = {
+        const struct tqi_sight seen[ROWS] = {
             {unit_below(&seed, 100), TOKENS}, {0, unit_below(&seed, TOKENS)}, {0, 19}};
         struct states whole, part;
         uint32_t from = 0;
@@ -230,7 +230,7 @@ static int same_state(const struct tqk_state_ref *a, const struct tqk_state_ref 
 
 /* An empty state on either side changes no bit. */
 static void test_empty_is_neutral(void **state) {
-    const struct tqi_span seen[ROWS] = {{0, TOKENS}, {3, 7}, {0, 1}};
+    const struct tqi_sight seen[ROWS] = {{0, TOKENS}, {3, 7}, {0, 1}};
     struct states full, copy, empty;
     uint64_t seed = 5;
     (void)state;
@@ -248,7 +248,7 @@ static void test_empty_is_neutral(void **state) {
 }
 
 static void test_empty(void **state) {
-    const struct tqi_span nothing[ROWS] = {{0, 0}, {TOKENS, TOKENS}, {9, 9}};
+    const struct tqi_sight nothing[ROWS] = {{0, 0}, {TOKENS, TOKENS}, {9, 9}};
     const float mean[DIM] = {1, 2, 3};
     struct states a, b;
     double out[DIM], lse, scratch[64];
@@ -316,7 +316,7 @@ static void test_nan(void **state) {
 
 /* Beyond what a row sees a NaN does nothing. */
 static void test_nan_unseen(void **state) {
-    const struct tqi_span seen[ROWS] = {{20, 50}, {20, 50}, {20, 50}};
+    const struct tqi_sight seen[ROWS] = {{20, 50}, {20, 50}, {20, 50}};
     struct states s;
     uint64_t seed = 10;
     (void)state;

@@ -17,7 +17,7 @@ void tqk_state_clear_avx2(const struct tqi_rows *v, void *state) {
 }
 
 /* Lanes of 8 tokens from t on that are in the span. */
-static __m256i seen(struct tqi_span span, uint32_t t) {
+static __m256i seen(struct tqi_sight span, uint32_t t) {
     __m256i last = tqk_first_avx2(t < span.last ? span.last - t : 0);
     return _mm256_andnot_si256(tqk_first_avx2(t < span.first ? span.first - t : 0), last);
 }
@@ -92,7 +92,7 @@ void tqk_softcap_avx2(void *scores, uint32_t score_stride, const double *shift, 
 }
 
 /* Largest of the row and what came before; NaN when there is one. */
-static float new_maximum(const float *scores, struct tqi_span span, float max) {
+static float new_maximum(const float *scores, struct tqi_sight span, float max) {
     __m256 most = _mm256_set1_ps(max), bad = _mm256_setzero_ps();
     for (uint32_t t = span.first / 8 * 8; t < span.last; t += 8) {
         __m256i mask = seen(span, t);
@@ -103,8 +103,8 @@ static float new_maximum(const float *scores, struct tqi_span span, float max) {
     return _mm256_movemask_ps(bad) || isnan(max) ? NAN : tqk_largest_of_lanes_avx2(most);
 }
 
-static void update(struct tqk_state_avx2 *s, float *scores, struct tqi_span span, uint32_t n_tokens,
-                   float scale) {
+static void update(struct tqk_state_avx2 *s, float *scores, struct tqi_sight span,
+                   uint32_t n_tokens, float scale) {
     float max = new_maximum(scores, span, s->max);
     __m256 sum = _mm256_setzero_ps(), top = _mm256_set1_ps(max), factor = _mm256_set1_ps(scale);
     s->factor = max == s->max ? 1 : rescale(s->max, max, scale);
@@ -121,12 +121,12 @@ static void update(struct tqk_state_avx2 *s, float *scores, struct tqi_span span
 }
 
 void tqk_softmax_avx2(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
-                      const struct tqi_span *spans, uint32_t n_rows, uint32_t n_tokens,
+                      const struct tqi_sight *spans, uint32_t n_rows, uint32_t n_tokens,
                       double scale) {
     for (uint32_t r = 0; r < n_rows; r++) {
         struct tqk_state_avx2 *s = (void *)((char *)states + r * state_bytes);
         float *row = (float *)scores + (size_t)r * score_stride;
-        if (tqi_span_empty(spans[r])) { /* nothing to take in: keep max and sum, also when empty */
+        if (tqi_sight_empty(spans[r])) { /* nothing to take in: keep max and sum, also when empty */
             s->factor = 1;
             memset(row, 0, n_tokens * sizeof *row);
             continue;

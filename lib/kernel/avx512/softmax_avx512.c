@@ -64,7 +64,7 @@ static __mmask16 mask_of(uint32_t n) {
 }
 
 /* Lanes of 16 tokens from t on that are in the span. */
-static __mmask16 seen(struct tqi_span span, uint32_t t) {
+static __mmask16 seen(struct tqi_sight span, uint32_t t) {
     __mmask16 last = mask_of(t < span.last ? span.last - t : 0);
     return (__mmask16)(last & ~mask_of(t < span.first ? span.first - t : 0));
 }
@@ -95,7 +95,7 @@ void tqk_softcap_avx512(void *scores, uint32_t score_stride, const double *shift
 }
 
 /* Largest of the row and what came before; NaN when there is one. */
-static float new_maximum(const float *scores, struct tqi_span span, float max) {
+static float new_maximum(const float *scores, struct tqi_sight span, float max) {
     __m512 most = _mm512_set1_ps(max);
     __mmask16 bad = 0;
     for (uint32_t t = span.first / 16 * 16; t < span.last; t += 16) {
@@ -107,7 +107,7 @@ static float new_maximum(const float *scores, struct tqi_span span, float max) {
     return bad || isnan(max) ? NAN : _mm512_reduce_max_ps(most);
 }
 
-static void update(struct tqk_state_avx512 *s, float *scores, struct tqi_span span,
+static void update(struct tqk_state_avx512 *s, float *scores, struct tqi_sight span,
                    uint32_t n_tokens, float scale) {
     float max = new_maximum(scores, span, s->max);
     __m512 sum = _mm512_setzero_ps(), top = _mm512_set1_ps(max), factor = _mm512_set1_ps(scale);
@@ -125,12 +125,12 @@ static void update(struct tqk_state_avx512 *s, float *scores, struct tqi_span sp
 }
 
 void tqk_softmax_avx512(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
-                        const struct tqi_span *spans, uint32_t n_rows, uint32_t n_tokens,
+                        const struct tqi_sight *spans, uint32_t n_rows, uint32_t n_tokens,
                         double scale) {
     for (uint32_t r = 0; r < n_rows; r++) {
         struct tqk_state_avx512 *s = (void *)((char *)states + r * state_bytes);
         float *row = (float *)scores + (size_t)r * score_stride;
-        if (tqi_span_empty(spans[r])) { /* nothing to take in: keep max and sum, also when empty */
+        if (tqi_sight_empty(spans[r])) { /* nothing to take in: keep max and sum, also when empty */
             s->factor = 1;
             memset(row, 0, n_tokens * sizeof *row);
             continue;

@@ -34,8 +34,8 @@ void tqk_softcap_ref(void *scores, uint32_t score_stride, const double *shift, u
     }
 }
 
-static void update(struct tqk_state_ref *s, double *scores, struct tqi_span span, uint32_t n_tokens,
-                   double scale) {
+static void update(struct tqk_state_ref *s, double *scores, struct tqi_sight span,
+                   uint32_t n_tokens, double scale) {
     double max = s->max;
     for (uint32_t t = span.first; t < span.last; t++) {
         scores[t] *= scale;
@@ -59,12 +59,12 @@ static void update(struct tqk_state_ref *s, double *scores, struct tqi_span span
 }
 
 void tqk_softmax_ref(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
-                     const struct tqi_span *spans, uint32_t n_rows, uint32_t n_tokens,
+                     const struct tqi_sight *spans, uint32_t n_rows, uint32_t n_tokens,
                      double scale) {
     for (uint32_t r = 0; r < n_rows; r++) {
         struct tqk_state_ref *s = (void *)((char *)states + r * state_bytes);
         double *row = (double *)scores + (size_t)r * score_stride;
-        if (tqi_span_empty(spans[r])) { /* nothing to take in: keep max and sum, also when empty */
+        if (tqi_sight_empty(spans[r])) { /* nothing to take in: keep max and sum, also when empty */
             s->factor = 1;
             for (uint32_t t = 0; t < n_tokens; t++)
                 row[t] = 0;
