@@ -41,7 +41,7 @@ ROWS = [
     ("lib/device", DRIVER + ["lib/page/pool.h", "lib/encode", "lib/attend"], PLAIN),
     ("lib/api", DRIVER + ["lib/page", "lib/encode", "lib/attend", "lib/device"], PLAIN),
     ("cuda", PUBLIC + ["lib/base/status.h", "lib/spec", "lib/device/device.h",
-                       "lib/page/view.h"], ANY),
+                       "lib/device/step.h", "lib/page/view.h"], ANY),
     ("bindings", PUBLIC, ANY),
     ("examples", PUBLIC, ANY),
     ("bench", PUBLIC, ANY),
