@@ -158,15 +158,17 @@ tq_status tqi_seq_check_prefix(const struct tqi_seqs *seqs, const struct tqi_seq
 }
 
 tq_status tqi_seq_check_range(const struct tqi_seqs *seqs, const struct tqi_seq *seq,
-                              uint64_t first, uint64_t *n) {
-    uint64_t longest = tqi_seq_longest(seqs, seq), end;
-    uint64_t count = *n != UINT64_MAX ? *n : first < longest ? longest - first : 0;
-    TQI_REQUIRE(!__builtin_add_overflow(first, count, &end),
-                "first, n_tokens: %llu and %llu overflow", (unsigned long long)first,
-                (unsigned long long)count);
-    TQI_TRY(tqi_seq_check_prefix(seqs, seq, end));
-    *n = count;
-    return TQ_OK;
+                              uint64_t first, uint64_t n) {
+    uint64_t end;
+    TQI_REQUIRE(!__builtin_add_overflow(first, n, &end), "first, n_tokens: %llu and %llu overflow",
+                (unsigned long long)first, (unsigned long long)n);
+    return tqi_seq_check_prefix(seqs, seq, end);
+}
+
+uint64_t tqi_seq_rest(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t first,
+                      uint64_t n) {
+    uint64_t longest = tqi_seq_longest(seqs, seq);
+    return n != UINT64_MAX ? n : first < longest ? longest - first : 0;
 }
 
 static tq_status grow_table(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t pages) {
