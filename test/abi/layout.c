@@ -116,6 +116,13 @@ AT(tq_attend_params, flags, 4);
 AT(tq_attend_params, scale, 8);
 AT(tq_attend_params, reserved, 12);
 
+SIZE(tq_batch_desc, 32);
+AT(tq_batch_desc, struct_size, 0);
+AT(tq_batch_desc, n_seqs, 4);
+AT(tq_batch_desc, seqs, 8);
+AT(tq_batch_desc, n_append, 16);
+AT(tq_batch_desc, n_query, 24);
+
 SIZE(tq_codec_config, 24);
 AT(tq_codec_config, struct_size, 0);
 AT(tq_codec_config, format, 4);
