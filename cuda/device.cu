@@ -143,6 +143,7 @@ static void fill_device(int32_t index, tqi_device *out) {
     out->attend = attend;
     out->decode = decode;
     out->read = read_bytes;
+    out->write = write_bytes;
 }
 
 } /* namespace tqi */

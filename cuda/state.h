@@ -61,6 +61,7 @@ tq_status attend(void *state, const tqi_attend_job *job, tq_stream stream);
 void use_stream(void *state, tq_stream stream);
 void copy_bytes(void *state, void *to, const void *from, size_t bytes);
 tq_status read_bytes(void *state, void *to, const void *from, size_t bytes);
+tq_status write_bytes(void *state, void *to, const void *from, size_t bytes);
 tq_status read_counts(void *state, tqi_nonfinite *out);
 tq_status reset_counts(void *state);
 tq_status measure_means(void *state, const tqi_means_job *job);

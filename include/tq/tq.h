@@ -552,6 +552,34 @@ TQ_API TQ_WARN_UNUSED tq_status tq_seq_fork(tq_cache *cache, tq_seq src, uint64_
  *  @retval TQ_ERR_INVALID_ARGUMENT more tokens than the longest layer has
  *  @retval TQ_ERR_INVALID_STATE more than the shortest layer has while lengths differ */
 TQ_API tq_status tq_seq_truncate(tq_cache *cache, tq_seq seq, uint64_t n_tokens);
+/** @brief Takes tokens out of the middle of a sequence, in all layers. Synchronizing.
+ *  @param cache a cache @param seq a sequence
+ *  @param first first token to go @param n_tokens how many; 0 changes nothing
+ *  @retval TQ_ERR_NOT_FOUND no such sequence
+ *  @retval TQ_ERR_INVALID_ARGUMENT tokens beyond the longest layer's length
+ *  @retval TQ_ERR_INVALID_STATE tokens beyond the shortest layer's while lengths differ
+ *  @retval TQ_ERR_OUT_OF_PAGES shared pages have to be written and no page is free for a copy
+ *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed
+ *
+ *  Codes of the tokens behind move up as they are and decode to the same rows. A multiple of
+ *  page_tokens costs one page, whatever the length; else all pages behind are written again.
+ *  Keys keep the position that RoPE gave them: they were rotated afterwards, and no rotation of
+ *  codes can change it. examples/shift_positions.c gives keys new positions by decoding,
+ *  turning and coding them again. */
+TQ_API tq_status tq_seq_remove(tq_cache *cache, tq_seq seq, uint64_t first, uint64_t n_tokens);
+/** @brief Sequences take over each other's tokens, all at once, as beam search does it.
+ *  @param cache a cache @param n_seqs entries of both lists; 0 does nothing
+ *  @param seqs sequences, each named once
+ *  @param parents seqs[i] becomes what seqs[parents[i]] was before the call; a parent may be
+ *  named any number of times, and parents[i] = i changes nothing
+ *  @retval TQ_ERR_NOT_FOUND no such sequence
+ *  @retval TQ_ERR_INVALID_ARGUMENT a NULL, a sequence named twice, a parent not below n_seqs
+ *  @retval TQ_ERR_INVALID_STATE layers of a sequence differ in length
+ *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed
+ *
+ *  Page tables are copied and pages shared as in tq_seq_fork(); no token moves. Ids stay. */
+TQ_API tq_status tq_seq_reorder(tq_cache *cache, uint32_t n_seqs, const tq_seq *seqs,
+                                const uint32_t *parents);
 /** @brief Length of a sequence in one layer.
  *  @param cache a cache @param seq a sequence @param layer below n_layers
  *  @param[out] out tokens
@@ -641,7 +669,9 @@ TQ_API tq_status tq_read_rows(const tq_cache *cache, tq_seq seq, uint32_t layer,
  *  @retval TQ_ERR_INVALID_ARGUMENT bad layer, head, a page beyond the length, written NULL
  *  @retval TQ_ERR_BUFFER_TOO_SMALL size is too small; written tells what is needed
  *
- *  docs/FORMAT.md specifies the bytes. Slots beyond the layer's length hold anything. */
+ *  docs/FORMAT.md specifies the bytes. Slots beyond the layer's length and gaps between sections
+ *  are zero, whatever the memory held before.
+ *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed, on CUDA only */
 TQ_API tq_status tq_read_page(const tq_cache *cache, tq_seq seq, uint32_t layer, uint64_t page,
                               uint32_t kv_head, void *buf, size_t size, size_t *written);
 /** @} */

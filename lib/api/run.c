@@ -3,6 +3,7 @@
 
 #include "api/objects.h"
 #include "base/checked.h"
+#include "page/move.h"
 
 struct tqi_page_view tqi_view_of_layer(const tq_cache *cache, uint32_t layer) {
     const struct tqi_pool *pool = &cache->pool;
@@ -124,6 +125,31 @@ tq_status tq_read_rows(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_
     return cache->ctx->device.decode(cache->state, &job);
 }
 
+/* Tokens that exist, in place; zeros elsewhere. */
+static tq_status read_clean(const tq_cache *cache, uint32_t layer, const struct tqi_page_view *view,
+                            uint64_t page, uint32_t kv_head, uint8_t *buf) {
+    const struct tqi_device *device = &cache->ctx->device;
+    const uint8_t *blob = tqi_view_blob(view, page, kv_head);
+    struct tqi_heap heap = tqi_heap_like(&cache->heap);
+    uint64_t left = view->length - page * view->page_tokens;
+    uint8_t *copy = NULL;
+    tq_status status = TQ_OK;
+    if (device->page_memory != TQ_MEM_HOST) {
+        copy = tqi_alloc(&heap, 1, view->blob_bytes, TQ_MEM_HOST);
+        if (!copy)
+            return TQ_ERR_OUT_OF_MEMORY;
+        status = device->read(cache->state, copy, blob, view->blob_bytes);
+        blob = copy;
+    }
+    if (status == TQ_OK) {
+        memset(buf, 0, view->blob_bytes);
+        tqi_blob_move(&cache->layers[layer].layer.page, buf, 0, blob, 0,
+                      left < view->page_tokens ? (uint32_t)left : view->page_tokens);
+    }
+    tqi_free(&heap, copy, 1, view->blob_bytes, TQ_MEM_HOST);
+    return status;
+}
+
 tq_status tq_read_page(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_t page,
                        uint32_t kv_head, void *buf, size_t size, size_t *written) {
     TQI_CHECK_CACHE(cache);
@@ -144,6 +170,5 @@ tq_status tq_read_page(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_
     if (size < view.blob_bytes)
         return tqi_fail(TQ_ERR_BUFFER_TOO_SMALL, "buf: %zu bytes, the page has %zu", size,
                         view.blob_bytes);
-    return cache->ctx->device.read(cache->state, buf, tqi_view_blob(&view, page, kv_head),
-                                   view.blob_bytes);
+    return read_clean(cache, layer, &view, page, kv_head, buf);
 }

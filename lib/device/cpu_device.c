@@ -194,7 +194,8 @@ static tq_status merge(const struct tqi_device *device, const struct tqi_merge_j
     return TQ_OK;
 }
 
-static tq_status read_bytes(void *opened, void *to, const void *from, size_t bytes) {
+/* Both ways: page memory is host memory. */
+static tq_status move_bytes(void *opened, void *to, const void *from, size_t bytes) {
     (void)opened;
     memcpy(to, from, bytes);
     return TQ_OK;
@@ -218,7 +219,8 @@ void tqi_cpu_device(struct tqi_device *out) {
         .append = append,
         .attend = attend,
         .decode = decode,
-        .read = read_bytes,
+        .read = move_bytes,
+        .write = move_bytes,
         .open_batch = tqi_cpu_open_batch,
         .close_batch = tqi_cpu_close_batch,
         .plan = tqi_cpu_plan,

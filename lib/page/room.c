@@ -12,14 +12,6 @@ static bool is_shared(const struct tqi_seqs *seqs, uint32_t page) {
     return seqs->pool->references[page] > 1;
 }
 
-/* The page at an index becomes a copy of its own, the shared one loses a reference. */
-static void unshare(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t index) {
-    uint32_t old = seq->pages[index], own = tqi_pool_take(seqs->pool);
-    tqi_pool_copy_page(seqs->pool, own, old);
-    tqi_pool_release(seqs->pool, old);
-    seq->pages[index] = own;
-}
-
 /* ---- one layer of one sequence ----------------------------------------------------------- */
 
 /* Pages of [first, last) that are shared and would be written. */
@@ -47,8 +39,7 @@ tq_status tqi_seq_make_room(struct tqi_seqs *seqs, struct tqi_seq *seq, uint32_t
         return status;
     }
     for (uint64_t i = first; i < have; i++)
-        if (is_shared(seqs, seq->pages[i]))
-            unshare(seqs, seq, i);
+        tqi_seq_unshare(seqs, seq, i);
     while (seq->n_pages < last)
         seq->pages[seq->n_pages++] = tqi_pool_take(seqs->pool);
     return TQ_OK;
@@ -121,7 +112,7 @@ tq_status tqi_seqs_take_room(struct tqi_seqs *seqs, struct tqi_room *rooms, uint
         struct tqi_seq *seq = &seqs->slots[rooms[i].slot];
         uint64_t after = pages_after(seqs, &rooms[i]);
         if (rooms[i].shared)
-            unshare(seqs, seq, seq->lengths[0] / seqs->page_tokens);
+            tqi_seq_unshare(seqs, seq, seq->lengths[0] / seqs->page_tokens);
         while (seq->n_pages < after)
             seq->pages[seq->n_pages++] = tqi_pool_take(seqs->pool);
     }

@@ -144,8 +144,7 @@ uint64_t tqi_seq_longest(const struct tqi_seqs *seqs, const struct tqi_seq *seq)
     return n;
 }
 
-/* Whether a prefix of n tokens exists in every layer. */
-static tq_status check_prefix(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t n) {
+tq_status tqi_seq_check_prefix(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t n) {
     uint64_t shortest = tqi_seq_shortest(seqs, seq), longest = tqi_seq_longest(seqs, seq);
     TQI_REQUIRE(n <= longest, "n_tokens: %llu asked for, the sequence has %llu",
                 (unsigned long long)n, (unsigned long long)longest);
@@ -177,7 +176,7 @@ tq_status tqi_seqs_fork(struct tqi_seqs *seqs, struct tqi_seq *src, uint64_t n_t
                         tq_seq *out) {
     struct tqi_seq *fork = NULL;
     uint64_t n = n_tokens == UINT64_MAX ? tqi_seq_longest(seqs, src) : n_tokens;
-    TQI_TRY(check_prefix(seqs, src, n));
+    TQI_TRY(tqi_seq_check_prefix(seqs, src, n));
     uint64_t pages = tqi_div_up(n, seqs->page_tokens), src_slot = (uint64_t)(src - seqs->slots);
     TQI_TRY(create(seqs, &fork));
     src = &seqs->slots[src_slot]; /* creating may have moved the slots */
@@ -204,7 +203,17 @@ void tqi_seq_set_length(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t n_t
 }
 
 tq_status tqi_seqs_truncate(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t n_tokens) {
-    TQI_TRY(check_prefix(seqs, seq, n_tokens));
+    TQI_TRY(tqi_seq_check_prefix(seqs, seq, n_tokens));
     tqi_seq_set_length(seqs, seq, n_tokens);
     return TQ_OK;
+}
+
+void tqi_seq_unshare(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t index) {
+    uint32_t old = seq->pages[index];
+    if (seqs->pool->references[old] == 1)
+        return;
+    uint32_t own = tqi_pool_take(seqs->pool);
+    tqi_pool_copy_page(seqs->pool, own, old);
+    tqi_pool_release(seqs->pool, old);
+    seq->pages[index] = own;
 }

@@ -37,7 +37,7 @@ ROWS = [
     ("lib/kernel", PUBLIC + ["lib/spec"] + LAYER, PLAIN),
     ("lib/encode", DRIVER, PLAIN),
     ("lib/attend", DRIVER, PLAIN),
-    ("lib/page", PUBLIC + ["lib/base", "lib/spec/layout.h"], PLAIN),
+    ("lib/page", PUBLIC + ["lib/base", "lib/spec/layout.h", "lib/spec/codes.h"], PLAIN),
     ("lib/device", DRIVER + ["lib/page/pool.h", "lib/encode", "lib/attend"], PLAIN),
     ("lib/api", DRIVER + ["lib/page", "lib/encode", "lib/attend", "lib/device"], PLAIN),
     ("cuda", PUBLIC + ["lib/base/status.h", "lib/spec", "lib/device/device.h",
