@@ -14,16 +14,25 @@ static uint64_t clamp(uint64_t n, uint64_t low, uint64_t high) {
     return n < low ? low : n > high ? high : n;
 }
 
+/* First token that the block's first query sees: no other begins before it. */
+static uint64_t first_seen(const AttendJob *job) {
+    uint64_t behind = job->causal ? job->n_queries - 1 - job->first_query : 0;
+    uint64_t seen = job->length > behind ? job->length - behind : 0;
+    return job->window && seen > job->window ? seen - job->window : 0;
+}
+
 /* Splits so that every multiprocessor has work, none of less than a few pages. */
 static void split_any(const State *s, AttendJob *job) {
     const uint64_t blocks_per_sm = 4, least_tokens = 256, tile_rows = 8;
     uint64_t blocks = job->n_heads * div_up(job->rows, tile_rows);
     uint64_t most = s->row_splits / ((uint64_t)job->rows * job->n_heads);
     uint64_t want = clamp(div_up(s->n_sms * blocks_per_sm, blocks), 1, MAX_SPLITS);
-    want = clamp(want, 1, clamp(div_up(job->length, least_tokens), 1, most));
-    job->split_tokens = div_up(div_up(job->length, want), job->pages.page_tokens);
+    job->first_token = first_seen(job) / job->pages.page_tokens * job->pages.page_tokens;
+    uint64_t length = job->length - job->first_token;
+    want = clamp(want, 1, clamp(div_up(length, least_tokens), 1, most));
+    job->split_tokens = div_up(div_up(length, want), job->pages.page_tokens);
     job->split_tokens = clamp(job->split_tokens, 1, UINT64_MAX) * job->pages.page_tokens;
-    job->n_splits = (uint32_t)clamp(div_up(job->length, job->split_tokens), 1, want);
+    job->n_splits = (uint32_t)clamp(div_up(length, job->split_tokens), 1, want);
 }
 
 /* Lays the workspace out for the block of queries at hand. */
@@ -50,6 +59,9 @@ static AttendJob attend_job(const State *s, const tqi_attend_job *from) {
     job.causal = from->causal;
     job.length = from->view.length;
     job.scale = from->scale;
+    job.window = from->window;
+    job.softcap = from->softcap;
+    job.sinks = layer->sinks;
     return job;
 }
 
@@ -166,7 +178,8 @@ static tq_status attend_on(const State *s, const tqi_attend_job *from, cudaStrea
     /* rows of one query token decide, so that a layer has one kernel */
     const FastKernel *fast =
         find_fast(job.k.format, job.v.format, job.k.layout, job.v.layout, job.group);
-    if (fast && n_pages)
+    bool plain = !from->window && from->softcap == 0 && !from->layer->sinks;
+    if (fast && plain && n_pages)
         return attend_fast(s, layer, job, fast, from->view.pages, stream);
     TQI_TRY(upload_table(from->view.pages, n_pages, s->table, stream));
     return attend_blocks(s, &job, stream);

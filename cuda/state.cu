@@ -170,6 +170,14 @@ static void fill_byte_table(const tqi_rows *rows, uint32_t out[2]) {
     }
 }
 
+/* Behind the sections: logits of the sinks, all NaN where there are none. */
+static tq_status upload_sinks(const State *s, uint8_t *to, const float *sinks) {
+    size_t bytes = s->n_q_heads * sizeof(float);
+    if (!sinks)
+        return check(cudaMemset(to, 0xff, bytes), "clearing the sinks");
+    return check(cudaMemcpy(to, sinks, bytes, cudaMemcpyHostToDevice), "copying the sinks");
+}
+
 static tq_status upload(State *s, LayerState *l, const Section *sections) {
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
@@ -191,9 +199,11 @@ static tq_status new_layer(State *s, tqi_layer *layer, size_t bytes) {
     return l->block ? TQ_OK : TQ_ERR_OUT_OF_MEMORY; /* unset_layer() cleans up */
 }
 
-static tq_status prepare_fast_on(State *s, const LayerState *l) {
+static tq_status finish_layer(State *s, LayerState *l, const tqi_layer *layer, size_t sinks) {
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
+    l->sinks = reinterpret_cast<const float *>(l->block + sinks);
+    TQI_TRY(upload_sinks(s, l->block + sinks, layer->sinks));
     return prepare_fast(l->side[0], l->side[1]);
 }
 
@@ -203,14 +213,14 @@ tq_status set_layer(void *opened, tqi_layer *layer) {
     size_t bytes = lay_out(layer, 0, 0, sections);
     bytes = lay_out(layer, 1, bytes, sections + SECTIONS);
     if (!layer->device)
-        TQI_TRY(new_layer(s, layer, bytes));
+        TQI_TRY(new_layer(s, layer, bytes + s->n_q_heads * sizeof(float)));
     LayerState *l = layer_of(layer);
     TQI_TRY(upload(s, l, sections));
     fill_side(&layer->k, l->block, sections, &l->side[0]);
     fill_side(&layer->v, l->block, sections + SECTIONS, &l->side[1]);
     fill_byte_table(&layer->k, l->table[0]);
     fill_byte_table(&layer->v, l->table[1]);
-    return prepare_fast_on(s, l);
+    return finish_layer(s, l, layer, bytes);
 }
 
 void unset_layer(void *opened, tqi_layer *layer) {

@@ -32,6 +32,7 @@ struct State {
 
 struct LayerState {
     Side side[2];
+    const float *sinks;   /* device: [n_q_heads] logits, NaN = none; the address stays */
     uint32_t table[2][2]; /* K, V: values of the book as bytes */
     uint8_t *block;       /* device: signs, matrices, means, scales */
     size_t block_bytes;

@@ -24,10 +24,15 @@ __host__ __device__ inline uint32_t chunk_tokens(uint32_t dim) {
     return dim <= 256 ? 32 : dim <= 512 ? 16 : 8;
 }
 
-/* Tokens that a row sees. */
-__device__ inline uint64_t visible_of(const AttendJob &job, uint32_t row) {
+/* Tokens [first, last) that a row sees. */
+struct Seen {
+    uint64_t first, last;
+};
+
+__device__ inline Seen seen_by(const AttendJob &job, uint32_t row) {
     uint64_t behind = job.causal ? job.n_queries - 1 - query_of(job, row) : 0;
-    return job.length > behind ? job.length - behind : 0;
+    uint64_t last = job.length > behind ? job.length - behind : 0;
+    return Seen{job.window && last > job.window ? last - job.window : 0, last};
 }
 
 __device__ inline float *state_of(const AttendJob &job, uint32_t head, uint32_t split,
@@ -117,6 +122,12 @@ __device__ void decode(const Side &s, const uint8_t *blob, uint32_t slot, uint32
             to[token * (dim + 1) + i] = number_at(s, blob, slot + token, i);
 }
 
+/* What is not finite is not capped to something finite: only the query can make it. */
+__device__ inline double capped(const AttendJob &job, double score, float shift) {
+    double x = score + (double)shift;
+    return job.softcap == 0 ? score : isfinite(x) ? job.softcap * tanh(x / job.softcap) : NAN;
+}
+
 __device__ void score(const AttendJob &job, const Tile &t, const uint8_t *blob, uint32_t slot,
                       uint32_t n) {
     uint32_t dim = job.k.layout.dim, token = threadIdx.x % 32;
@@ -128,7 +139,8 @@ __device__ void score(const AttendJob &job, const Tile &t, const uint8_t *blob, 
         double dot = 0;
         for (uint32_t i = 0; i < dim; i++)
             dot = fma((double)q[i], (double)k[i], dot);
-        t.scores[row * 32 + token] = dot * gain;
+        float shift = job.shift[(size_t)t.head * job.rows + t.first_row + row];
+        t.scores[row * 32 + token] = capped(job, dot * gain, shift);
     }
 }
 
@@ -137,7 +149,8 @@ __device__ void softmax(const AttendJob &job, const Tile &t, const uint8_t *blob
                         uint32_t n, uint64_t token) {
     uint32_t lane = threadIdx.x % 32;
     for (uint32_t row = threadIdx.x / 32; row < t.n_rows; row += WARPS) {
-        bool seen = lane < n && token + lane < visible_of(job, t.first_row + row);
+        Seen range = seen_by(job, t.first_row + row);
+        bool seen = lane < n && token + lane >= range.first && token + lane < range.last;
         double s = seen ? t.scores[row * 32 + lane] : -INFINITY, max = s, before = t.max[row];
         /* Codes are finite, so only the query can make a score that is not: the whole row must
          * show it. */
@@ -196,9 +209,11 @@ __global__ void __launch_bounds__(THREADS) tqk_attend_any(const __grid_constant_
     extern __shared__ double tile_memory[];
     Tile t = tile_of(job, tile_memory);
     uint32_t page_tokens = job.pages.page_tokens;
-    uint64_t from = t.split * job.split_tokens, to = from + job.split_tokens;
-    /* later rows see more: the last bounds the tile */
-    to = min(to, visible_of(job, t.first_row + t.n_rows - 1));
+    uint64_t from = job.first_token + t.split * job.split_tokens, to = from + job.split_tokens;
+    /* later rows begin and end later: the first and the last bound the tile; whole chunks */
+    uint64_t first = seen_by(job, t.first_row).first;
+    from = max(from, first / t.chunk * t.chunk);
+    to = min(to, seen_by(job, t.first_row + t.n_rows - 1).last);
     begin(job, t);
     __syncthreads();
     for (uint64_t token = from; token < to; token += t.chunk) {
@@ -235,6 +250,15 @@ __device__ float weight_of(const float *state, float max) {
     return state[1] == 0 ? 0 : expf(state[0] - max);
 }
 
+/* Share of the weight that a sink leaves to the values; it joins lse. */
+__device__ float add_sink(float sink, float *lse) {
+    if (isnan(sink))
+        return 1;
+    float low = fminf(sink, *lse), high = fmaxf(sink, *lse), keep = 1 / (1 + expf(sink - *lse));
+    *lse = isnan(*lse) ? *lse : high + log1pf(expf(low - high));
+    return keep;
+}
+
 /* A block per (kv head, row). */
 __global__ void __launch_bounds__(THREADS) tqk_merge_any(const __grid_constant__ AttendJob job) {
     extern __shared__ float shared[];
@@ -260,14 +284,16 @@ __global__ void __launch_bounds__(THREADS) tqk_merge_any(const __grid_constant__
         unrotate(block, s, x, room);
     float norm = sum == 0 ? 0 : (s.rotates ? 1 / sqrtf((float)dim) : 1.0f) / sum;
     uint32_t query = query_of(job, row), q_head = q_head_of(job, head, row);
+    /* with a cap the mean's share went in before it */
+    float lse = max + logf(sum) + (job.softcap == 0 ? job.shift[blockIdx.x] : 0);
+    float keep = sum == 0 ? 0 : add_sink(job.sinks[q_head], &lse);
     int64_t at = (int64_t)query * job.out.token_stride + (int64_t)q_head * job.out.head_stride;
     for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
         float mean = s.mean && sum != 0 ? s.mean[(size_t)head * dim + i] : 0;
-        store_element(job.out, at + i, x[i] * norm + mean);
+        store_element(job.out, at + i, (x[i] * norm + mean) * keep);
     }
     if (job.lse && threadIdx.x == 0)
-        job.lse[(size_t)query * job.n_heads * job.group + q_head] =
-            sum == 0 ? -INFINITY : max + logf(sum) + job.shift[blockIdx.x];
+        job.lse[(size_t)query * job.n_heads * job.group + q_head] = sum == 0 ? -INFINITY : lse;
 }
 
 /* ---- table ---------------------------------------------------------------------------------- */

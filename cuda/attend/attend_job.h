@@ -23,9 +23,12 @@ struct AttendJob {
     uint32_t first_query; /* of the block */
     uint32_t rows;        /* of a kv head in the block */
     uint32_t causal;
+    uint32_t window; /* last tokens that a query sees; 0 = all */
     uint64_t length;
-    double scale;
-    uint32_t n_splits;
+    double scale, softcap; /* softcap: 0 = off */
+    const float *sinks;    /* [n_q_heads] logits; NaN = none */
+    uint64_t first_token;  /* that some row of the block sees, rounded down to a split */
+    uint32_t n_splits;     /* from first_token on */
     uint64_t split_tokens; /* multiple of the page */
     /* Workspace: */
     uint32_t *table; /* page ids of the sequence */

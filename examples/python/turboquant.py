@@ -33,7 +33,8 @@ class CacheConfig(ctypes.Structure):
 
 class AttendParams(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
-                ("scale", ctypes.c_float), ("reserved", ctypes.c_uint32)]
+                ("scale", ctypes.c_float), ("reserved", ctypes.c_uint32),
+                ("logit_softcap", ctypes.c_float), ("window", ctypes.c_uint32)]
 
 
 class Error(RuntimeError):
@@ -168,14 +169,15 @@ class Cache:
                               ctypes.byref(v), None))
         del hold_k, hold_v
 
-    def attend(self, seq, layer, n_queries, queries, causal=True):
+    def attend(self, seq, layer, n_queries, queries, causal=True, softcap=0.0, window=0):
         """(out, lse): array("f") of n_queries * n_q_heads * head_dim and * n_q_heads."""
         n = n_queries * self._q * self._dim
         hold_q, q = _rows(queries, n, "queries")
         out = array("f", bytes(4 * n))
         hold_o, o = _rows(out, n, "out")
         lse = (ctypes.c_float * (n_queries * self._q))()
-        params = AttendParams(ctypes.sizeof(AttendParams), CAUSAL if causal else 0, 0.0, 0)
+        params = AttendParams(ctypes.sizeof(AttendParams), CAUSAL if causal else 0, 0.0, 0,
+                              softcap, window)
         _check(_lib.tq_attend(self._handle(), seq, layer, n_queries, ctypes.byref(params),
                               ctypes.byref(q), ctypes.byref(o), lse, None))
         del hold_q, hold_o

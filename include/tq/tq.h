@@ -476,6 +476,20 @@ TQ_API tq_status tq_cache_fit_means(tq_cache *cache, uint32_t layer, uint32_t n_
 TQ_API tq_status tq_cache_set_fp8_scales(tq_cache *cache, uint32_t layer, const float *k_scale,
                                          const float *v_scale);
 
+/** @brief Sets the attention-sink logits of a layer: learned scores, one for each query
+ *  head, that take part in every softmax and carry no value.
+ *  @param cache a cache @param layer below n_layers
+ *  @param logits [n_q_heads] host f32, after scale and softcap; -infinity = no sink for the
+ *  head; NULL = for none. Copied. May change at any time between calls.
+ *  @retval TQ_ERR_INVALID_ARGUMENT bad layer, a NaN or +infinity
+ *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed: the logits are what they were
+ *
+ *  With the sink's logit s: lse = ln(sum of exp(scores) + exp(s)), and the output of the
+ *  values, means included, is multiplied by 1 - exp(s - lse). Parts of a sequence that are
+ *  attended apart and merged need the sink in one of them only. Synchronizing on CUDA; the
+ *  device keeps the address of the logits, so that captured graphs see the new ones. */
+TQ_API tq_status tq_cache_set_sink_logits(tq_cache *cache, uint32_t layer, const float *logits);
+
 /** @brief The configuration with all defaults resolved.
  *  @param cache a cache
  *  @param[in,out] out struct_size set by the caller, the rest filled; layer_formats
@@ -611,6 +625,7 @@ TQ_API TQ_WARN_UNUSED tq_status tq_append(tq_cache *cache, tq_seq seq, uint32_t 
                                           const tq_rows_in *v, tq_stream stream);
 
 #define TQ_ATTEND_CAUSAL 1u /**< Query i of n sees the first length - n + i + 1 tokens. */
+#define TQ_ATTEND_ALIBI 4u  /**< Linear position bias: ::TQ_ERR_UNSUPPORTED, by this release. */
 
 /** Parameters of an attention call. */
 typedef struct tq_attend_params {
@@ -618,6 +633,12 @@ typedef struct tq_attend_params {
     uint32_t flags;       /**< ::TQ_ATTEND_CAUSAL or 0: every query sees all tokens. */
     float scale;          /**< Factor of q.k; 0 = 1 / sqrt(head_dim). Must be finite. */
     uint32_t reserved;    /**< Must be 0. */
+    /** Caps the logits: cap * tanh(scale * q.k / cap), with the key as it was before
+     *  centring. 0 = off; finite, not negative. */
+    float logit_softcap;
+    /** Sliding window: of the tokens that a query sees, only the last `window`, its own
+     *  included; 0 = all. Tokens before it are not read. */
+    uint32_t window;
 } tq_attend_params;
 
 /** @brief Attention of some query rows over a sequence in one layer, on the codes.
@@ -633,15 +654,15 @@ typedef struct tq_attend_params {
  *  @param stream see the rules above
  *  @retval TQ_ERR_NOT_FOUND no such sequence
  *  @retval TQ_ERR_INVALID_ARGUMENT bad layer, rows, dtype or parameters
+ *  @retval TQ_ERR_UNSUPPORTED ::TQ_ATTEND_ALIBI
  *  @retval TQ_ERR_OUT_OF_MEMORY scratch memory could not be had; out may be partly written
  *  only after an error of the device
  *
- *  A query that sees no token gets out = 0 and lse = -infinity. A query element that is
- *  not finite makes its own output row NaN and no other. Results agree with attention over
- *  the decoded rows, relative to the whole output: reference kernels to 1e-6, float SIMD
- *  kernels to 1e-5, integer kernels to 2e-4 (in proportion
- *  where scale |q| |k| exceeds 16), FP8 tensor
- *  cores to 2e-3. On the CPU they do not depend on executor, batch or split of appends. */
+ *  A query that sees no token gets out = 0 and lse = -infinity, with a sink too. A query
+ *  element that is not finite makes its own output row NaN and no other. Results agree with
+ * attention over the decoded rows, relative to the whole output: reference kernels to 1e-6, float
+ * SIMD kernels to 1e-5, integer kernels to 2e-4 (in proportion where scale |q| |k| exceeds 16), FP8
+ * tensor cores to 2e-3. On the CPU they do not depend on executor, batch or split of appends. */
 TQ_API TQ_WARN_UNUSED tq_status tq_attend(const tq_cache *cache, tq_seq seq, uint32_t layer,
                                           uint32_t n_queries, const tq_attend_params *params,
                                           const tq_rows_in *q, const tq_rows_out *out, float *lse,

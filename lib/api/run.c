@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "api/objects.h"
@@ -64,11 +65,17 @@ tq_status tq_append(tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n_token
 tq_status tqi_check_params(const tq_attend_params *from, tq_attend_params *to) {
     memset(to, 0, sizeof *to);
     if (from)
-        TQI_TRY(tqi_struct_in("attend params", to, sizeof *to, sizeof *to, from));
-    TQI_REQUIRE((to->flags & ~TQ_ATTEND_CAUSAL) == 0, "attend params: unknown flags 0x%x",
-                to->flags);
+        TQI_TRY(tqi_struct_in("attend params", to, sizeof *to,
+                              offsetof(tq_attend_params, logit_softcap), from));
+    TQI_REQUIRE((to->flags & ~(TQ_ATTEND_CAUSAL | TQ_ATTEND_ALIBI)) == 0,
+                "attend params: unknown flags 0x%x", to->flags);
+    if (to->flags & TQ_ATTEND_ALIBI)
+        return tqi_fail(TQ_ERR_UNSUPPORTED,
+                        "attend params: no kernel adds the position bias of ALiBi to scores");
     TQI_REQUIRE(to->reserved == 0, "attend params: reserved must be 0");
     TQI_REQUIRE(isfinite(to->scale), "attend params: scale is not finite");
+    TQI_REQUIRE(isfinite(to->logit_softcap) && to->logit_softcap >= 0,
+                "attend params: logit_softcap is negative or not finite");
     return TQ_OK;
 }
 
@@ -90,7 +97,9 @@ tq_status tq_attend(const tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n
                                  .n_queries = n_queries,
                                  .group = c->n_q_heads / c->n_kv_heads,
                                  .causal = p.flags & TQ_ATTEND_CAUSAL,
+                                 .window = p.window,
                                  .scale = p.scale != 0 ? (double)p.scale : 1 / sqrt(c->head_dim),
+                                 .softcap = (double)p.logit_softcap,
                                  .lse = lse};
     TQI_TRY(tqi_check_rows_in("q", q, c->n_q_heads, c->head_dim, &job.q));
     TQI_TRY(tqi_check_rows_out("out", out, c->n_q_heads, c->v_head_dim, &job.out));

@@ -54,12 +54,12 @@ static int64_t row_of(const struct tqi_attend_plan *p, const struct tqi_piece *p
 }
 
 /* What row r sees of the n tokens from `start` on. */
-static struct tqi_span span_of(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
-                               uint32_t r, uint64_t start, uint32_t n) {
+static struct tqi_sight span_of(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
+                                uint32_t r, uint64_t start, uint32_t n) {
     struct tqi_range seen = tqi_seen_by(p->job, piece->seq, query_of(p, piece, r));
     uint64_t first = seen.first > start ? seen.first - start : 0;
     uint64_t last = seen.last > start ? seen.last - start : 0;
-    return (struct tqi_span){(uint32_t)(first < n ? first : n), (uint32_t)(last < n ? last : n)};
+    return (struct tqi_sight){(uint32_t)(first < n ? first : n), (uint32_t)(last < n ? last : n)};
 }
 
 /* Queries are not sanitised: what is not finite must show in the output. */
@@ -101,7 +101,7 @@ static void attend_page(const struct tqi_attend_plan *p, struct workspace *w, co
                         uint64_t page, uint32_t head) {
     const struct tqi_layer *layer = p->job->layer;
     uint32_t page_tokens = p->job->view.page_tokens;
-    struct tqi_span spans[TQI_TILE_ROWS];
+    struct tqi_sight spans[TQI_TILE_ROWS];
     uint64_t start = page * page_tokens;
     struct tqi_tile tile = {.blob = tqi_view_blob(&t->piece->view, page, head),
                             .next = next_blob(t, page, head)};
