@@ -51,7 +51,7 @@
  * - **Threads.** Functions that take a `const` handle may run at the same time
  *   on the same handle. All others need exclusive access to the handle they take
  *   as non-const. Different handles are independent. The library starts no
- *   thread: work is spread through the caller's ::tq_executor.
+ *   threads but those of tq_threadpool_create(): work is spread through a ::tq_executor.
  * - **Streams.** A ::tq_stream is a `cudaStream_t` or `CUstream`; pass NULL on
  *   the CPU. On the CPU every call has finished when it returns.
  * - **Memory.** Every byte the library holds comes from the context's
@@ -189,6 +189,7 @@ typedef struct tq_context tq_context; /**< Device, hooks and kernel table; immut
 typedef struct tq_cache tq_cache;     /**< Page pool and sequences for the layers of a model. */
 typedef struct tq_batch tq_batch;     /**< Steps over many sequences of a cache. */
 typedef struct tq_codec tq_codec;     /**< One format at one dimension: rows to codes and back. */
+typedef struct tq_threadpool tq_threadpool; /**< Threads behind a ::tq_executor. */
 
 /** Rows to read: element (token, head, dim) is at
  *  `data[token * token_stride + head * head_stride + dim]`.
@@ -283,6 +284,63 @@ TQ_API void tq_context_destroy(tq_context *ctx);
  *  @param ctx a context
  *  @return TQ_CPU_* bits that are both present and not disabled; 0 for NULL */
 TQ_API uint64_t tq_context_cpu_features(const tq_context *ctx);
+/** @} */
+
+/* ------------------------------------------------------------------------ */
+/** @defgroup threads Threads
+ *  For programs without a parallel-for of their own, and for engines whose threads all enter
+ *  every operation as "the ith of nth".
+ *  @{ */
+
+/** The pool starts no threads: those of tq_threadpool_lend() work in it. */
+#define TQ_THREADPOOL_LENT 1u
+
+/** Configuration of a pool. All fields may be zero. */
+typedef struct tq_threadpool_config {
+    uint32_t struct_size; /**< sizeof(tq_threadpool_config). */
+    uint32_t flags;       /**< ::TQ_THREADPOOL_LENT or 0. */
+    /** Threads that work, the calling one included; lent: the most that may come. At most
+     *  1024; 0 = as many as CPUs that the process may run on. */
+    uint32_t n_threads;
+    uint32_t reserved;             /**< Must be 0. */
+    const tq_allocator *allocator; /**< NULL = the C library's aligned allocation. */
+} tq_threadpool_config;
+
+/** @brief Creates a pool.
+ *  @param[in] config NULL for all defaults; copied @param[out] out the pool; untouched on failure
+ *  @retval TQ_ERR_INVALID_ARGUMENT out is NULL, unknown flags, too many threads, a bad hook
+ *  @retval TQ_ERR_OUT_OF_MEMORY memory or a thread could not be had
+ *
+ *  Between calls threads poll for some ten microseconds at most, then sleep. They take no
+ *  signals. In a child of fork() a pool has no threads: the calling one does the work. */
+TQ_API TQ_WARN_UNUSED tq_status tq_threadpool_create(const tq_threadpool_config *config,
+                                                     tq_threadpool **out);
+/** @brief Ends the threads.
+ *  @param pool NULL is allowed. The contexts that use its executor must be gone already. */
+TQ_API void tq_threadpool_destroy(tq_threadpool *pool);
+/** @brief The pool as an executor, for tq_context_config::executor.
+ *  @param pool a pool @return memory of the pool; NULL for NULL
+ *
+ *  Any number of contexts may share it. The pool serves one call at a time; a call that finds
+ *  it at work, from another thread or from inside a task, is done by its own thread alone. */
+TQ_API const tq_executor *tq_threadpool_executor(const tq_threadpool *pool);
+/** @brief Lends the calling thread, the ith of nth, to a call.
+ *  @param pool with ::TQ_THREADPOOL_LENT
+ *  @param ith below nth @param nth at most n_threads of the pool
+ *  @param call uses tq.h in contexts over the pool's executor, as often as it likes; it must
+ *  neither throw nor jump out. Its results go through arg @param arg passed to call
+ *  @retval TQ_ERR_INVALID_ARGUMENT a NULL, ith or nth out of range, nth differs inside a call
+ *  @retval TQ_ERR_INVALID_STATE the pool has threads of its own, or a thread has come to its
+ *  next call while the one before, of other threads or itself, is still running
+ *
+ *  Each of the nth threads calls this once with the same call and arg: the first to come runs
+ *  call(arg), the others take tasks of it. When it returns in any thread, call(arg) has
+ *  finished; arg and what call wrote must stay until it has returned in all. Nobody waits for
+ *  threads that have not come: slices may as well run one after the other in one thread. Data
+ *  that other threads make for the call needs the engine's barrier before it, none is needed
+ *  behind it. nth may change from call to call once all threads have returned. */
+TQ_API tq_status tq_threadpool_lend(tq_threadpool *pool, uint32_t ith, uint32_t nth,
+                                    void (*call)(void *arg), void *arg);
 /** @} */
 
 /* ------------------------------------------------------------------------ */

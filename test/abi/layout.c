@@ -47,6 +47,13 @@ AT(tq_context_config, cpu_features_disabled, 16);
 AT(tq_context_config, allocator, 24);
 AT(tq_context_config, executor, 32);
 
+SIZE(tq_threadpool_config, 24);
+AT(tq_threadpool_config, struct_size, 0);
+AT(tq_threadpool_config, flags, 4);
+AT(tq_threadpool_config, n_threads, 8);
+AT(tq_threadpool_config, reserved, 12);
+AT(tq_threadpool_config, allocator, 16);
+
 SIZE(tq_format_info, 56);
 AT(tq_format_info, struct_size, 0);
 AT(tq_format_info, id, 4);
