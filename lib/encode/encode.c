@@ -68,17 +68,16 @@ static void encode_page(const struct tqi_encode_job *job, const struct tqi_encod
     }
 }
 
-/* A job, the kv heads of its tasks, and the items whose tasks an executor can count. */
+/* A job and the kv heads of its tasks. */
 struct cut {
     const struct tqi_encode_job *job;
     uint32_t task_heads, head_blocks;
-    uint32_t first_item;
 };
 
 static void task(void *arg, uint32_t index, uint32_t worker) {
     const struct cut *cut = arg;
     const struct tqi_encode_job *job = cut->job;
-    uint32_t item = cut->first_item + index / cut->head_blocks;
+    uint32_t item = index / cut->head_blocks;
     uint32_t head = index % cut->head_blocks * cut->task_heads, n = job->layer->n_kv_heads;
     const struct tqi_encode_seq *seq = seq_of(job, item);
     uint64_t page = seq->length / job->view.page_tokens + (item - seq->first_item);
@@ -92,11 +91,7 @@ void tqi_encode(const struct tqi_encode_job *job) {
     uint64_t wanted = workers > 1 ? 4 * (uint64_t)workers : 1;
     while (n > 1 && job->n_items * tqi_div_up(heads, n) < wanted)
         n = (n + 1) / 2;
-    struct cut cut = {job, n, (uint32_t)tqi_div_up(heads, n), 0};
-    while (cut.first_item < job->n_items) {
-        uint32_t left = job->n_items - cut.first_item, most = UINT32_MAX / cut.head_blocks;
-        uint32_t items = left < most ? left : most;
-        tqi_executor_run(job->executor, items * cut.head_blocks, task, &cut);
-        cut.first_item += items;
-    }
+    /* The count fits: heads are cut only while there are few tasks. */
+    struct cut cut = {job, n, (uint32_t)tqi_div_up(heads, n)};
+    tqi_executor_run(job->executor, job->n_items * cut.head_blocks, task, &cut);
 }
