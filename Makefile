@@ -51,6 +51,7 @@ include tools/make/cuda.mk
 include tools/make/lib.mk
 include tools/make/test.mk
 include tools/make/kernels.mk
+include tools/make/isa.mk
 include tools/make/bench.mk
 include tools/make/demo.mk
 include tools/make/lint.mk

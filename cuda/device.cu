@@ -149,6 +149,7 @@ static void fill_device(int32_t index, tqi_device *out) {
     out->batch_attend = batch_attend;
     out->capturing = capturing;
     out->read = read_bytes;
+    out->write = write_bytes;
 }
 
 } /* namespace tqi */

@@ -28,7 +28,7 @@ struct Limits {
 struct KernelShape {
     uint32_t item_rows, workers; /* workers: of the row way */
 };
-enum { MAX_SHAPES = 8 };
+enum { MAX_SHAPES = 8 }; /* heights of items */
 
 /* Plans that are kept for the ways in which a step is attended, and one that is made anew. */
 enum { KEPT_PLANS = 4, N_PLANS = KEPT_PLANS + 1 };

@@ -33,7 +33,10 @@ static void fill_job(const State *s, const Room *room, const AttendCall &call, A
     job->causal = call.causal != 0;
     job->aligned = is_aligned(call.q);
     job->overlap = s->overlap;
+    job->window = call.window;
     job->scale = call.scale;
+    job->softcap = call.softcap;
+    job->sinks = layer->sinks;
     job->step = room->step;
     job->queries = room->queries;
     job->shift = room->shift;
@@ -89,8 +92,9 @@ tq_status make_attend(const State *s, const Room *room, const AttendCall &call, 
     FastJob *job = &out->job;
     fill_job(s, room, call, &job->call);
     /* rows of one query token decide, so that a layer has one kernel */
-    out->fast = find_fast(job->call.k.format, job->call.v.format, job->call.k.layout,
-                          job->call.v.layout, call.group);
+    if (!call.window && call.softcap == 0)
+        out->fast = find_fast(job->call.k.format, job->call.v.format, job->call.k.layout,
+                              job->call.v.layout, call.group);
     if (out->fast)
         TQI_TRY(fill_fast(s, room, layer_of(call.layer), out->fast, job));
     fill_way(call, out->fast, *job, &out->way);
@@ -128,7 +132,9 @@ static AttendCall call_of(const tqi_attend_job *job) {
     call.view = job->view;
     call.group = job->group;
     call.causal = job->causal;
+    call.window = job->window;
     call.scale = job->scale;
+    call.softcap = job->softcap;
     call.q = job->q;
     call.out = job->out;
     call.lse = job->lse;

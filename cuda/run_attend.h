@@ -13,7 +13,8 @@ struct AttendCall {
     tqi_page_view view; /* pages and length are not used */
     uint32_t group, causal;
     uint32_t fixed; /* the same bits in every batch */
-    double scale;
+    uint32_t window;
+    double scale, softcap;
     tq_rows_in q;
     tq_rows_out out;
     float *lse;

@@ -135,6 +135,18 @@ static void fill_byte_table(const tqi_rows *rows, uint32_t out[2]) {
     }
 }
 
+/* Behind the sections: logits of the sinks, all NaN where there are none. */
+static tq_status set_sinks(State *s, LayerState *l, size_t at, const float *sinks) {
+    DeviceGuard guard(s->index);
+    TQI_TRY(guard.status());
+    size_t bytes = s->n_q_heads * sizeof(float);
+    uint8_t *to = l->block + at;
+    l->sinks = reinterpret_cast<const float *>(to);
+    if (!sinks)
+        return check(cudaMemset(to, 0xff, bytes), "clearing the sinks");
+    return check(cudaMemcpy(to, sinks, bytes, cudaMemcpyHostToDevice), "copying the sinks");
+}
+
 static tq_status upload(State *s, LayerState *l, const Section *sections) {
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
@@ -164,12 +176,16 @@ static Limits limits_of_one(const State *s) {
     return Limits{1, queries, queries, queries, 0, 0};
 }
 
-/* Whether the layers so far had no kernel of this shape. */
+/* Whether the layers so far need less memory than one with this kernel. */
 static bool add_shape(State *s, const KernelShape &shape) {
-    for (uint32_t i = 0; i < s->n_shapes; i++)
-        if (s->shapes[i].item_rows == shape.item_rows && s->shapes[i].workers == shape.workers)
-            return false;
-    s->shapes[s->n_shapes++] = shape;
+    KernelShape *same = s->shapes;
+    while (same < s->shapes + s->n_shapes && same->item_rows != shape.item_rows)
+        same++;
+    if (same < s->shapes + s->n_shapes && same->workers >= shape.workers)
+        return false;
+    if (same == s->shapes + s->n_shapes)
+        s->n_shapes++;
+    *same = shape;
     return true;
 }
 
@@ -198,13 +214,14 @@ tq_status set_layer(void *opened, tqi_layer *layer) {
     size_t bytes = lay_out(layer, 0, 0, sections);
     bytes = lay_out(layer, 1, bytes, sections + SECTIONS);
     if (!layer->device)
-        TQI_TRY(new_layer(s, layer, bytes));
+        TQI_TRY(new_layer(s, layer, bytes + s->n_q_heads * sizeof(float)));
     LayerState *l = layer_of(layer);
     TQI_TRY(upload(s, l, sections));
     fill_side(&layer->k, l->block, sections, &l->side[0]);
     fill_side(&layer->v, l->block, sections + SECTIONS, &l->side[1]);
     fill_byte_table(&layer->k, l->table[0]);
     fill_byte_table(&layer->v, l->table[1]);
+    TQI_TRY(set_sinks(s, l, bytes, layer->sinks));
     return make_room(s, layer);
 }
 

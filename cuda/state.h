@@ -29,6 +29,7 @@ struct State {
 
 struct LayerState {
     Side side[2];
+    const float *sinks;   /* device: [n_q_heads] logits, NaN = none; the address stays */
     uint32_t table[2][2]; /* K, V: values of the book as bytes */
     uint8_t *block;       /* device: signs, matrices, means, scales */
     size_t block_bytes;
@@ -61,6 +62,7 @@ tq_status batch_attend(void *batch, const tqi_step_attend *job, tq_stream stream
 int capturing(void *state, tq_stream stream);
 void copy_bytes(void *state, void *to, const void *from, size_t bytes);
 tq_status read_bytes(void *state, void *to, const void *from, size_t bytes);
+tq_status write_bytes(void *state, void *to, const void *from, size_t bytes);
 tq_status read_counts(void *state, tqi_nonfinite *out);
 tq_status reset_counts(void *state);
 tq_status measure_means(void *state, const tqi_means_job *job);

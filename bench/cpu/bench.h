@@ -9,22 +9,12 @@
 
 double now(void); /* seconds */
 
-/* ---- pool.c: threads behind tq_executor --------------------------------------------------- */
-
-struct pool;
-/* n threads, the caller included. */
-struct pool *pool_create(uint32_t n);
-void pool_destroy(struct pool *pool);
-/* tq_executor::parallel_for; user is the pool. */
-void pool_run(void *user, uint32_t n_tasks,
-              void (*task)(void *arg, uint32_t index, uint32_t worker), void *arg);
-
 /* ---- memory.c ----------------------------------------------------------------------------- */
 
 /* Hooks that ask for huge pages, as an engine with large pools would. */
 extern const tq_allocator huge_pages;
-/* GB/s of a plain read of `bytes` bytes by the pool's threads, best of some passes. */
-double plain_read(struct pool *pool, uint32_t threads, size_t bytes);
+/* GB/s of a plain read of `bytes` bytes by the executor's threads, best of some passes. */
+double plain_read(const tq_executor *executor, size_t bytes);
 
 /* ---- report.c: a table on standard output, the same numbers as JSON ----------------------- */
 

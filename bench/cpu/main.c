@@ -32,7 +32,15 @@ static void must(tq_status status) {
     exit(1);
 }
 
-static double read_speed[65]; /* by threads */
+static double read_speed[65];    /* by threads */
+static tq_threadpool *pools[65]; /* by threads */
+
+static const tq_executor *executor_of(uint32_t threads) {
+    tq_threadpool_config config = {.struct_size = sizeof config, .n_threads = threads};
+    if (!pools[threads])
+        must(tq_threadpool_create(&config, &pools[threads]));
+    return tq_threadpool_executor(pools[threads]);
+}
 
 /* Values like a model's: unit scale, a fixed pseudo-random sequence. */
 static void fill(uint16_t *x, size_t n) {
@@ -51,6 +59,7 @@ static void fill(uint16_t *x, size_t n) {
 }
 
 struct setup {
+    const tq_executor *executor;
     tq_context *ctx;
     tq_cache *cache;
     tq_seq seq;
@@ -59,12 +68,11 @@ struct setup {
     const char *level, *variant;
 };
 
-static void make_context(struct setup *s, struct pool *pool, uint64_t disabled) {
-    tq_executor executor = {sizeof executor, s->threads, pool, pool_run};
+static void make_context(struct setup *s, uint64_t disabled) {
     tq_context_config config = {.struct_size = sizeof config,
                                 .cpu_features_disabled = disabled,
                                 .allocator = &huge_pages,
-                                .executor = s->threads > 1 ? &executor : NULL};
+                                .executor = s->executor};
     must(tq_context_create(&config, &s->ctx));
 }
 
@@ -137,16 +145,18 @@ static void bench_setup(struct setup *s, uint32_t group, const uint16_t *rows, i
     free(o);
 }
 
-static void bench_variant(struct pool *pool, size_t level, uint32_t index, const uint16_t *rows) {
+static void bench_variant(size_t level, uint32_t index, const uint16_t *rows) {
     tq_variant_info info = {.struct_size = sizeof info};
     must(tq_variant_get(index, &info));
     if (opt.variant && strcmp(opt.variant, info.name) != 0)
         return;
     for (uint32_t threads = 1; threads <= opt.threads; threads *= 2)
         for (uint32_t group = 1; group <= 8; group *= 2) {
-            struct setup s = {
-                .threads = threads, .level = levels[level].name, .variant = info.name};
-            make_context(&s, pool, levels[level].disabled);
+            struct setup s = {.threads = threads,
+                              .executor = executor_of(threads),
+                              .level = levels[level].name,
+                              .variant = info.name};
+            make_context(&s, levels[level].disabled);
             make_cache(&s, info.id, group);
             bench_setup(&s, group, rows, group == 1);
             tq_cache_destroy(s.cache);
@@ -177,21 +187,21 @@ static void parse(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     parse(argc, argv);
-    struct pool *pool = pool_create(opt.threads);
     size_t n = (size_t)4096 * opt.heads * opt.dim;
     uint16_t *rows = malloc(n * 2);
     fill(rows, n);
     report_open(opt.json);
     for (uint32_t t = 1; t <= opt.threads; t *= 2) {
-        read_speed[t] = plain_read(pool, t, WORKING_SET);
+        read_speed[t] = plain_read(executor_of(t), WORKING_SET);
         report("read", "-", "-", 0, t, WORKING_SET / read_speed[t] * 1e-6, read_speed[t], 100);
     }
     for (size_t l = 0; l < sizeof levels / sizeof *levels; l++)
         for (uint32_t v = 0; v < tq_variant_count(); v++)
             if (opt.level ? strcmp(opt.level, levels[l].name) == 0 : strcmp(levels[l].name, "ref"))
-                bench_variant(pool, l, v, rows);
+                bench_variant(l, v, rows);
     report_close();
-    pool_destroy(pool);
+    for (uint32_t t = 1; t <= opt.threads; t++)
+        tq_threadpool_destroy(pools[t]);
     free(rows);
     return 0;
 }

@@ -60,7 +60,7 @@ static void read_piece(void *arg, uint32_t index, uint32_t worker) {
     r->sums[worker % 64] += sum_piece(r->data + (size_t)index * PIECE);
 }
 
-double plain_read(struct pool *pool, uint32_t threads, size_t bytes) {
+double plain_read(const tq_executor *executor, size_t bytes) {
     struct reading r = {0};
     const uint32_t part = 32; /* pieces that are timed together, as long as a decode call */
     size_t size = bytes / PIECE / part * part * PIECE;
@@ -71,11 +71,7 @@ double plain_read(struct pool *pool, uint32_t threads, size_t bytes) {
         for (size_t at = 0; at < size; at += (size_t)part * PIECE) {
             r.data = data + at;
             double t = now();
-            if (threads > 1)
-                pool_run(pool, part, read_piece, &r);
-            else
-                for (uint32_t k = 0; k < part; k++)
-                    read_piece(&r, k, 0);
+            executor->parallel_for(executor->user, part, read_piece, &r);
             t = now() - t;
             best = t < best ? t : best;
         }

@@ -80,6 +80,12 @@ __device__ void decode(const Side &s, const uint8_t *blob, uint32_t slot, uint32
             to[token * (dim + 1) + i] = number_at(s, blob, slot + token, i);
 }
 
+/* What is not finite is not capped to something finite: only the query can make it. */
+__device__ inline double capped(const AttendJob &job, double score, float shift) {
+    double x = score + (double)shift;
+    return job.softcap == 0 ? score : isfinite(x) ? job.softcap * tanh(x / job.softcap) : NAN;
+}
+
 __device__ void score(const AttendJob &job, const Tile &t, const uint8_t *blob, uint32_t slot,
                       uint32_t n) {
     uint32_t dim = job.k.layout.dim, token = threadIdx.x % 32;
@@ -91,7 +97,8 @@ __device__ void score(const AttendJob &job, const Tile &t, const uint8_t *blob, 
         double dot = 0;
         for (uint32_t i = 0; i < dim; i++)
             dot = fma((double)q[i], (double)k[i], dot);
-        t.scores[row * 32 + token] = dot * gain;
+        float shift = __ldcg(&job.shift[(size_t)t.item * ANY_ROWS + row]);
+        t.scores[row * 32 + token] = capped(job, dot * gain, shift);
     }
 }
 
@@ -179,10 +186,12 @@ __device__ void attend_tokens(const AttendJob &job, const Tile &t, uint64_t from
 /* n tiles of the item from `tile` on. */
 __device__ void attend_item(const AttendJob &job, const Tile &t, uint32_t tile, uint32_t n,
                             uint32_t piece) {
-    uint64_t page_tokens = job.pages.page_tokens, unused;
+    uint64_t page_tokens = job.pages.page_tokens, first, unused;
     uint64_t from = (t.cut.first_tile + (uint64_t)tile) * page_tokens;
-    /* later rows see more: the last bounds the tile */
+    /* later rows begin and end later: the first and the last bound the tile; whole chunks */
     uint64_t to = min(from + n * page_tokens, visible_of(job, t, t.rows.n_rows - 1, &unused));
+    (void)visible_of(job, t, 0, &first);
+    from = max(from, first / t.chunk * t.chunk);
     begin(job, t);
     __syncthreads();
     attend_tokens(job, t, from, to);

@@ -75,6 +75,15 @@ __device__ __forceinline__ void store_quad(const AttendJob &job, int64_t at, con
         store_element(job.out, at + i, x[i]);
 }
 
+/* Share of the weight that a sink leaves to the values; it joins lse. */
+__device__ float add_sink(float sink, float *lse) {
+    if (isnan(sink))
+        return 1;
+    float low = fminf(sink, *lse), high = fmaxf(sink, *lse), keep = 1 / (1 + expf(sink - *lse));
+    *lse = isnan(*lse) ? *lse : high + log1pf(expf(low - high));
+    return keep;
+}
+
 template <class Row>
 __global__ void __launch_bounds__(128)
     tqk_merge_pieces(const __grid_constant__ AttendJob job, uint32_t row_bytes) {
@@ -102,18 +111,20 @@ __global__ void __launch_bounds__(128)
                  (s.layout.kind == TQI_KIND_FP8 ? s.scale[p.kv_head] : 1.0f);
     float factor = joint.y == 0 ? 0 : unit / joint.y;
     const float *mean = s.mean && joint.y != 0 ? s.mean + (size_t)p.kv_head * dim : nullptr;
+    /* with a cap the mean's share went in before it */
+    float shift = job.softcap == 0 ? job.shift[(size_t)p.item * job.item_rows + p.in_item] : 0;
+    float lse = (joint.x + log2f(joint.y)) * LN2 + shift;
+    float keep = joint.y == 0 ? 0 : add_sink(job.sinks[p.q_head], &lse);
     int64_t at = row_start(job.out, p);
     row.each([&](uint32_t first, float *x) {
         float y[4];
         for (int i = 0; i < 4; i++)
-            y[i] = x[i] * factor + (mean ? mean[first + i] : 0);
+            y[i] = (x[i] * factor + (mean ? mean[first + i] : 0)) * keep;
         store_quad(job, at + first, y);
     });
     if (job.lse && row.lane == 0)
         job.lse[(size_t)p.row * job.n_heads * job.group + p.q_head] =
-            joint.y == 0 ? -INFINITY
-                         : (joint.x + log2f(joint.y)) * LN2 +
-                               job.shift[(size_t)p.item * job.item_rows + p.in_item];
+            joint.y == 0 ? -INFINITY : lse;
 }
 
 template <class Row> tq_status run(const AttendJob &job, uint32_t row_bytes, cudaStream_t stream) {

@@ -46,7 +46,7 @@ struct tqi_way {
     uint32_t page_tokens;
     uint32_t causal;
     uint32_t fixed;  /* parts depend on the segment alone */
-    uint64_t window; /* tokens that a query sees, itself included; 0 = all */
+    uint64_t window; /* last tokens that a query sees; 0 = all */
 };
 
 /* A segment as it is cut. */
@@ -90,10 +90,10 @@ TQI_BOTH uint64_t tqi_ceil(uint64_t n, uint64_t by) {
 /* Tokens that query `query` of a segment sees: [*from, to). */
 TQI_BOTH uint64_t tqi_visible(const struct tqi_segment *s, uint32_t causal, uint64_t window,
                               uint32_t query, uint64_t *from) {
-    uint64_t later = (uint64_t)s->behind + (s->n_queries - 1 - query);
-    uint64_t at = s->length > later ? s->length - later : 0; /* one behind its own token */
-    *from = window && at > window ? at - window : 0;
-    return causal ? at : s->length;
+    uint64_t later = causal ? (uint64_t)s->behind + (s->n_queries - 1 - query) : 0;
+    uint64_t to = s->length > later ? s->length - later : 0;
+    *from = window && to > window ? to - window : 0;
+    return to;
 }
 
 TQI_BOTH uint32_t tqi_items_per_head(const struct tqi_way *way, uint32_t n_queries) {

@@ -156,6 +156,7 @@ static void free_layer(tq_cache *cache, struct tqi_cache_layer *l) {
         tqi_free(&cache->heap, l->means[side], heads, dims[side] * sizeof(float), TQ_MEM_HOST);
         tqi_free(&cache->heap, l->scales[side], heads * 2, sizeof(float), TQ_MEM_HOST);
     }
+    tqi_free(&cache->heap, l->sinks, c->n_q_heads, sizeof(float), TQ_MEM_HOST);
 }
 
 void tq_cache_destroy(tq_cache *cache) {

@@ -21,6 +21,7 @@ struct tqi_cache_layer {
     uint32_t appended; /* since create or reset */
     float *means[2];   /* K, V: owned, or NULL */
     float *scales[2];  /* K, V: [n_kv_heads] values, then reciprocals; owned */
+    float *sinks;      /* [n_q_heads] logits, or NULL: owned */
 };
 
 struct tq_cache {

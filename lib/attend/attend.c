@@ -25,9 +25,9 @@ enum {
 struct plan {
     const struct tqi_attend_job *job;
     const struct tqi_level *level;
-    uint32_t first_query, n_queries; /* the block at hand */
-    uint32_t rows, tiles;            /* query rows of a kv head in the block; tiles of them */
-    uint32_t n_splits;
+    uint32_t first_query, n_queries;  /* the block at hand */
+    uint32_t rows, tiles;             /* query rows of a kv head in the block; tiles of them */
+    uint32_t first_split, n_splits;   /* those that some query sees */
     uint32_t task_heads, head_blocks; /* kv heads of a task; tasks over the heads */
     size_t query_bytes, state_bytes, scores_bytes, scratch_bytes, worker_bytes;
     char *states;  /* [kv head][split][row] */
@@ -38,6 +38,7 @@ struct plan {
 struct workspace {
     char *queries, *scores, *scratch;
     double *out;
+    double *shift; /* [row] of softcap */
     float *row;
 };
 
@@ -47,7 +48,8 @@ static struct workspace workspace_of(const struct plan *p, uint32_t worker) {
     w.scores = w.queries + TILE_ROWS * p->query_bytes;
     w.scratch = w.scores + p->scores_bytes;
     w.out = (double *)(void *)(w.scratch + p->scratch_bytes);
-    w.row = (float *)(void *)(w.out + p->job->layer->v.layout.dim);
+    w.shift = w.out + p->job->layer->v.layout.dim;
+    w.row = (float *)(void *)(w.shift + TILE_ROWS);
     return w;
 }
 
@@ -64,13 +66,26 @@ static uint32_t q_head_of(const struct plan *p, uint32_t head, uint32_t r) {
     return head * p->job->group + r % p->job->group;
 }
 
-/* Tokens that row r sees. */
-static uint64_t visible_of(const struct plan *p, uint32_t r) {
-    const struct tqi_attend_job *job = p->job;
-    if (!job->causal)
-        return job->view.length;
-    uint64_t after = job->n_queries - 1 - query_of(p, r); /* query rows behind this one */
-    return job->view.length > after ? job->view.length - after : 0;
+/* Tokens [first, last). */
+struct range {
+    uint64_t first, last;
+};
+
+/* Tokens that a query sees. */
+static struct range seen_by(const struct tqi_attend_job *job, uint32_t query) {
+    uint64_t after = job->causal ? job->n_queries - 1 - query : 0; /* queries behind this one */
+    struct range seen = {0, job->view.length > after ? job->view.length - after : 0};
+    if (job->window && seen.last > job->window)
+        seen.first = seen.last - job->window;
+    return seen;
+}
+
+/* What row r sees of the n tokens from `start` on. */
+static struct tqi_sight span_of(const struct plan *p, uint32_t r, uint64_t start, uint32_t n) {
+    struct range seen = seen_by(p->job, query_of(p, r));
+    uint64_t first = seen.first > start ? seen.first - start : 0;
+    uint64_t last = seen.last > start ? seen.last - start : 0;
+    return (struct tqi_sight){(uint32_t)(first < n ? first : n), (uint32_t)(last < n ? last : n)};
 }
 
 /* Queries are not sanitised: what is not finite must show in the output. */
@@ -109,23 +124,28 @@ static const uint8_t *next_blob(const struct plan *p, const struct task *t, uint
 static void attend_page(const struct plan *p, struct workspace *w, const struct task *t,
                         uint64_t page, uint32_t head) {
     const struct tqi_layer *layer = p->job->layer;
-    uint32_t page_tokens = p->job->view.page_tokens, visible[TILE_ROWS];
+    uint32_t page_tokens = p->job->view.page_tokens;
+    struct tqi_sight spans[TILE_ROWS];
     uint64_t start = page * page_tokens;
     struct tqi_tile tile = {.blob = tqi_view_blob(&p->job->view, page, head),
                             .next = next_blob(p, t, page, head)};
     tile.last = (uint32_t)(t->to - start < page_tokens ? t->to - start : page_tokens);
-    for (uint32_t r = 0; r < t->n_rows; r++) {
-        uint64_t sees = visible_of(p, t->first_row + r);
-        uint64_t here = sees > start ? sees - start : 0;
-        visible[r] = here < tile.last ? (uint32_t)here : tile.last;
-    }
+    for (uint32_t r = 0; r < t->n_rows; r++)
+        spans[r] = span_of(p, t->first_row + r, start, tile.last);
     tile.scale = layer->k_scale[head];
     const char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * p->query_bytes;
     p->level->score[layer->k.format->id].run(&layer->k, &tile, queries, t->n_rows, page_tokens,
                                              w->scores, w->scratch);
+    double scale = p->job->scale;
+    if (p->job->softcap > 0) {
+        const double *shift = w->shift + (size_t)(head - t->head) * t->n_rows;
+        p->level->softcap(w->scores, page_tokens, shift, t->n_rows, tile.last, scale,
+                          p->job->softcap);
+        scale = 1;
+    }
     char *states = state_of(p, head, t->split, t->first_row);
-    p->level->softmax(states, p->state_bytes, w->scores, page_tokens, visible, t->n_rows, tile.last,
-                      p->job->scale);
+    p->level->softmax(states, p->state_bytes, w->scores, page_tokens, spans, t->n_rows, tile.last,
+                      scale);
     tile.scale = layer->v_scale[head];
     p->level->accumulate[layer->v.format->id].run(&layer->v, &tile, w->scores, t->n_rows,
                                                   page_tokens, states, p->state_bytes, w->scratch);
@@ -144,12 +164,27 @@ static struct task task_of(const struct plan *p, uint32_t index) {
     t.n_heads = left < p->task_heads ? left : p->task_heads;
     t.first_row = tile * TILE_ROWS;
     t.n_rows = tile_rows(p, tile);
-    t.from = (uint64_t)t.split * SPLIT_TOKENS;
+    t.from = (uint64_t)(p->first_split + t.split) * SPLIT_TOKENS;
     t.to = t.from + SPLIT_TOKENS;
-    /* Later rows see more, so the last row bounds the tile. */
-    uint64_t sees = visible_of(p, t.first_row + t.n_rows - 1);
-    t.to = t.to < sees ? t.to : sees;
+    /* Later rows begin and end later: the first and the last bound the tile. */
+    uint64_t first = seen_by(p->job, query_of(p, t.first_row)).first;
+    uint64_t last = seen_by(p->job, query_of(p, t.first_row + t.n_rows - 1)).last;
+    t.from = t.from > first ? t.from : first;
+    t.to = t.to < last ? t.to : last;
     return t;
+}
+
+/* scale * q.mean: what centring took from every score of the row. */
+static double mean_score(const struct plan *p, uint32_t head, uint32_t r, float *row) {
+    uint32_t dim = p->job->layer->k.layout.dim;
+    const float *mean = tqi_layer_mean(p->job->layer->k_mean, head, dim);
+    double sum = 0;
+    if (!mean)
+        return 0;
+    load_query(p, head, r, row);
+    for (uint32_t i = 0; i < dim; i++)
+        sum += (double)row[i] * (double)mean[i];
+    return sum * p->job->scale;
 }
 
 static void start_head(const struct plan *p, struct workspace *w, const struct task *t,
@@ -159,6 +194,9 @@ static void start_head(const struct plan *p, struct workspace *w, const struct t
         p->level->state_clear(&p->job->layer->v, state_of(p, head, t->split, t->first_row + r));
         if (t->from >= t->to)
             continue;
+        if (p->job->softcap > 0)
+            w->shift[(head - t->head) * t->n_rows + r] =
+                mean_score(p, head, t->first_row + r, w->row);
         load_query(p, head, t->first_row + r, w->row);
         p->level->prepare(&p->job->layer->k, w->row, queries + r * p->query_bytes);
     }
@@ -177,17 +215,12 @@ static void attend_split(void *arg, uint32_t index, uint32_t worker) {
             attend_page(p, &w, &t, page, t.head + h);
 }
 
-/* scale * q.mean: what centring took from every score of the row. */
-static double mean_score(const struct plan *p, uint32_t head, uint32_t r, float *row) {
-    uint32_t dim = p->job->layer->k.layout.dim;
-    const float *mean = tqi_layer_mean(p->job->layer->k_mean, head, dim);
-    double sum = 0;
-    if (!mean)
-        return 0;
-    load_query(p, head, r, row);
+/* The sink's logit joins the sum and takes its share of the weight from the values. */
+static void add_sink(double sink, double *out, uint32_t dim, double *lse) {
+    double keep = 1 / (1 + exp(sink - *lse));
     for (uint32_t i = 0; i < dim; i++)
-        sum += (double)row[i] * (double)mean[i];
-    return sum * p->job->scale;
+        out[i] *= keep;
+    *lse = sink > *lse ? sink + log1p(exp(*lse - sink)) : *lse + log1p(exp(sink - *lse));
 }
 
 static void finish_row(const struct plan *p, struct workspace *w, uint32_t head, uint32_t r) {
@@ -200,13 +233,17 @@ static void finish_row(const struct plan *p, struct workspace *w, uint32_t head,
     p->level->state_finish(v, state, tqi_layer_mean(job->layer->v_mean, head, v->layout.dim),
                            w->out, &lse, w->scratch);
     uint32_t query = query_of(p, r), q_head = q_head_of(p, head, r);
+    if ((job->lse || job->layer->sinks) && job->softcap == 0) /* else it went in before the cap */
+        lse += mean_score(p, head, r, w->row);
+    if (job->layer->sinks && lse != -INFINITY)
+        add_sink((double)job->layer->sinks[q_head], w->out, v->layout.dim, &lse);
     int64_t at = (int64_t)query * job->out.token_stride + (int64_t)q_head * job->out.head_stride;
     int64_t size = job->out.dtype == TQ_F32 ? 4 : 2;
     p->level->store(w->out, v->layout.dim, job->out.dtype, (char *)job->out.data + at * size);
     if (!job->lse)
         return;
     size_t n_q_heads = (size_t)job->layer->n_kv_heads * job->group;
-    job->lse[query * n_q_heads + q_head] = (float)(lse + mean_score(p, head, r, w->row));
+    job->lse[query * n_q_heads + q_head] = (float)lse;
 }
 
 /* Task of (kv head, tile): merges the splits of its rows and writes them. */
@@ -252,7 +289,9 @@ static void measure(struct plan *p, const struct tqi_attend_job *job) {
     memset(p, 0, sizeof *p);
     p->job = job;
     p->level = layer->attend;
-    p->n_splits = (uint32_t)tqi_div_up(job->view.length, SPLIT_TOKENS);
+    /* The first query begins first. */
+    p->first_split = (uint32_t)(seen_by(job, 0).first / SPLIT_TOKENS);
+    p->n_splits = (uint32_t)tqi_div_up(job->view.length, SPLIT_TOKENS) - p->first_split;
     p->n_splits = p->n_splits ? p->n_splits : 1;
     p->query_bytes = p->level->query_bytes(&layer->k);
     p->state_bytes = tqi_align_up(p->level->state_bytes(&layer->v), TQI_ALIGNMENT);
@@ -261,10 +300,10 @@ static void measure(struct plan *p, const struct tqi_attend_job *job) {
     k_scratch = p->level->scratch_bytes(&layer->k);
     v_scratch = p->level->scratch_bytes(&layer->v);
     p->scratch_bytes = tqi_align_up(k_scratch > v_scratch ? k_scratch : v_scratch, TQI_ALIGNMENT);
-    p->worker_bytes =
-        tqi_align_up(TILE_ROWS * p->query_bytes + p->scores_bytes + p->scratch_bytes +
-                         layer->v.layout.dim * sizeof(double) + layer->k.layout.dim * sizeof(float),
-                     TQI_ALIGNMENT);
+    p->worker_bytes = tqi_align_up(TILE_ROWS * p->query_bytes + p->scores_bytes + p->scratch_bytes +
+                                       (layer->v.layout.dim + TILE_ROWS) * sizeof(double) +
+                                       layer->k.layout.dim * sizeof(float),
+                                   TQI_ALIGNMENT);
 }
 
 /* Queries of a block: as many as keep the states small, at least one. */

@@ -12,7 +12,9 @@ struct tqi_attend_job {
     struct tqi_page_view view;
     uint32_t n_queries, group; /* query heads per kv head */
     uint32_t causal;           /* bottom-right */
+    uint32_t window;           /* last tokens that a query sees; 0 = all */
     double scale;
+    double softcap;  /* of logits, 0 = off */
     tq_rows_in q;    /* strides resolved */
     tq_rows_out out; /* strides resolved */
     float *lse;      /* [n_queries][n_q_heads] or NULL */

@@ -168,7 +168,8 @@ static tq_status decode(void *opened, const struct tqi_decode_job *job) {
     return tqi_decode(&full);
 }
 
-static tq_status read_bytes(void *opened, void *to, const void *from, size_t bytes) {
+/* Both ways: page memory is host memory. */
+static tq_status move_bytes(void *opened, void *to, const void *from, size_t bytes) {
     (void)opened;
     memcpy(to, from, bytes);
     return TQ_OK;
@@ -192,7 +193,8 @@ void tqi_cpu_device(struct tqi_device *out) {
         .append = append,
         .attend = attend,
         .decode = decode,
-        .read = read_bytes,
+        .read = move_bytes,
+        .write = move_bytes,
     };
     *out = device;
 }

@@ -76,6 +76,8 @@ struct tqi_device {
     int (*capturing)(void *state, tq_stream stream);
     /* Page bytes to host memory. Synchronizing. */
     tq_status (*read)(void *state, void *to, const void *from, size_t bytes);
+    /* Host memory to page bytes. Synchronizing. */
+    tq_status (*write)(void *state, void *to, const void *from, size_t bytes);
 };
 
 #ifdef __cplusplus

@@ -30,17 +30,27 @@ static void encode_page(const struct tqi_encode_job *job, uint64_t page, uint32_
     }
 }
 
+/* Pages whose tasks an executor can count. */
+struct run {
+    const struct tqi_encode_job *job;
+    uint64_t first_page;
+};
+
 static void task(void *arg, uint32_t index, uint32_t worker) {
-    const struct tqi_encode_job *job = arg;
-    uint32_t heads = job->layer->n_kv_heads;
-    uint64_t first_page = job->view.length / job->view.page_tokens;
-    encode_page(job, first_page + index / heads, index % heads, worker);
+    const struct run *run = arg;
+    uint32_t heads = run->job->layer->n_kv_heads;
+    encode_page(run->job, run->first_page + index / heads, index % heads, worker);
 }
 
 void tqi_encode(const struct tqi_encode_job *job) {
     uint32_t page_tokens = job->view.page_tokens;
-    uint64_t first = job->view.length / page_tokens;
+    uint32_t heads = job->layer->n_kv_heads;
     uint64_t last = (job->view.length + job->n_tokens + page_tokens - 1) / page_tokens;
-    uint32_t n_tasks = (uint32_t)(last - first) * job->layer->n_kv_heads;
-    tqi_executor_run(job->executor, n_tasks, task, (void *)(uintptr_t)job);
+    struct run run = {.job = job, .first_page = job->view.length / page_tokens};
+    while (run.first_page < last) {
+        uint64_t left = last - run.first_page, most = UINT32_MAX / heads;
+        uint32_t pages = (uint32_t)(left < most ? left : most);
+        tqi_executor_run(job->executor, pages * heads, task, &run);
+        run.first_page += pages;
+    }
 }

@@ -144,8 +144,7 @@ uint64_t tqi_seq_longest(const struct tqi_seqs *seqs, const struct tqi_seq *seq)
     return n;
 }
 
-/* Whether a prefix of n tokens exists in every layer. */
-static tq_status check_prefix(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t n) {
+tq_status tqi_seq_check_prefix(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t n) {
     uint64_t shortest = tqi_seq_shortest(seqs, seq), longest = tqi_seq_longest(seqs, seq);
     TQI_REQUIRE(n <= longest, "n_tokens: %llu asked for, the sequence has %llu",
                 (unsigned long long)n, (unsigned long long)longest);
@@ -177,7 +176,7 @@ tq_status tqi_seqs_fork(struct tqi_seqs *seqs, struct tqi_seq *src, uint64_t n_t
                         tq_seq *out) {
     struct tqi_seq *fork = NULL;
     uint64_t n = n_tokens == UINT64_MAX ? tqi_seq_longest(seqs, src) : n_tokens;
-    TQI_TRY(check_prefix(seqs, src, n));
+    TQI_TRY(tqi_seq_check_prefix(seqs, src, n));
     uint64_t pages = tqi_div_up(n, seqs->page_tokens), src_slot = (uint64_t)(src - seqs->slots);
     TQI_TRY(create(seqs, &fork));
     src = &seqs->slots[src_slot]; /* creating may have moved the slots */
@@ -198,7 +197,7 @@ tq_status tqi_seqs_fork(struct tqi_seqs *seqs, struct tqi_seq *src, uint64_t n_t
 }
 
 tq_status tqi_seqs_truncate(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t n_tokens) {
-    TQI_TRY(check_prefix(seqs, seq, n_tokens));
+    TQI_TRY(tqi_seq_check_prefix(seqs, seq, n_tokens));
     release_pages(seqs, seq, tqi_div_up(n_tokens, seqs->page_tokens));
     for (uint32_t l = 0; l < seqs->n_layers; l++)
         seq->lengths[l] = n_tokens;
@@ -214,7 +213,7 @@ static uint64_t count_shared(const struct tqi_seqs *seqs, const struct tqi_seq *
     return n;
 }
 
-static void unshare(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t index) {
+void tqi_seq_unshare(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t index) {
     uint32_t old = seq->pages[index];
     if (seqs->pool->references[old] == 1)
         return;
@@ -241,7 +240,7 @@ tq_status tqi_seq_make_room(struct tqi_seqs *seqs, struct tqi_seq *seq, uint32_t
         return status;
     }
     for (uint64_t i = first; i < have; i++)
-        unshare(seqs, seq, i);
+        tqi_seq_unshare(seqs, seq, i);
     while (seq->n_pages < last)
         seq->pages[seq->n_pages++] = tqi_pool_take(seqs->pool);
     return TQ_OK;

@@ -12,6 +12,7 @@ struct tqi_seq {
     uint32_t generation; /* of the slot; changes when a sequence of the slot dies */
     uint32_t alive;
     uint32_t next_free; /* of a dead slot: the next dead one plus 1, 0 = end */
+    uint32_t marked;    /* during a call that takes a list: named already */
     uint32_t *pages;    /* page table */
     uint64_t n_pages, page_capacity;
     uint64_t *lengths; /* [n_layers] tokens */
@@ -44,6 +45,11 @@ tq_status tqi_seqs_truncate(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t
  * takes new pages, copies a shared one. Changes nothing on failure. */
 tq_status tqi_seq_make_room(struct tqi_seqs *seqs, struct tqi_seq *seq, uint32_t layer,
                             uint64_t n_tokens);
+
+/* Whether tokens [0, n) exist in every layer: TQ_OK, else the status with its message. */
+tq_status tqi_seq_check_prefix(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t n);
+/* Replaces a shared page of the table by a copy of its own; a free page must be reserved. */
+void tqi_seq_unshare(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t index);
 
 uint64_t tqi_seq_shortest(const struct tqi_seqs *seqs, const struct tqi_seq *seq);
 uint64_t tqi_seq_longest(const struct tqi_seqs *seqs, const struct tqi_seq *seq);

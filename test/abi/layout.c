@@ -47,6 +47,13 @@ AT(tq_context_config, cpu_features_disabled, 16);
 AT(tq_context_config, allocator, 24);
 AT(tq_context_config, executor, 32);
 
+SIZE(tq_threadpool_config, 24);
+AT(tq_threadpool_config, struct_size, 0);
+AT(tq_threadpool_config, flags, 4);
+AT(tq_threadpool_config, n_threads, 8);
+AT(tq_threadpool_config, reserved, 12);
+AT(tq_threadpool_config, allocator, 16);
+
 SIZE(tq_format_info, 56);
 AT(tq_format_info, struct_size, 0);
 AT(tq_format_info, id, 4);
@@ -110,11 +117,13 @@ AT(tq_cache_stats, device_bytes, 48);
 AT(tq_cache_stats, nan_values, 56);
 AT(tq_cache_stats, inf_values, 64);
 
-SIZE(tq_attend_params, 16);
+SIZE(tq_attend_params, 24);
 AT(tq_attend_params, struct_size, 0);
 AT(tq_attend_params, flags, 4);
 AT(tq_attend_params, scale, 8);
 AT(tq_attend_params, reserved, 12);
+AT(tq_attend_params, logit_softcap, 16);
+AT(tq_attend_params, window, 20);
 
 SIZE(tq_codec_config, 24);
 AT(tq_codec_config, struct_size, 0);
@@ -181,3 +190,4 @@ IS(TQ_FORMAT_UNBIASED_DOT, 1u);
 IS(TQ_FORMAT_PORTABLE_CODES, 2u);
 IS(TQ_FORMAT_ROTATED, 4u);
 IS(TQ_ATTEND_CAUSAL, 1u);
+IS(TQ_ATTEND_ALIBI, 4u);

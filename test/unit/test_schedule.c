@@ -151,6 +151,8 @@ static void test_visible(void **state) {
         assert_int_equal(tqi_visible(&s, 0, 0, q, &from), 10);
         assert_int_equal(tqi_visible(&s, 1, 3, q, &from), 7 + q);
         assert_int_equal(from, 4 + q);
+        assert_int_equal(tqi_visible(&s, 0, 3, q, &from), 10);
+        assert_int_equal(from, 7);
     }
     s.behind = 5; /* more of the sequence's queries in another segment */
     assert_int_equal(tqi_visible(&s, 1, 0, 0, &from), 2);

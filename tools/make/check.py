@@ -24,6 +24,8 @@ STEPS = [
     ("tables are what their program prints", ["check-tables"], False),
     ("tests", ["WERROR=1", "CUDA=0", "check-fast"], True),
     ("kernels against the reference", ["WERROR=1", "CUDA=0", "check-kernels"], False),
+    ("instructions in objects", ["WERROR=1", "CUDA=0", "check-isa"], False),
+    ("old CPUs, emulated", ["WERROR=1", "CUDA=0", "check-old-cpu"], False),
     ("API tests on this CPU's kernels", ["WERROR=1", "CUDA=0", "check-level"], True),
     ("tests under address and UB sanitizers", ["WERROR=1", "CUDA=0", "check-asan"], True),
     ("fuzz corpora", ["WERROR=1", "check-fuzz"], True),

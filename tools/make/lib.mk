@@ -42,7 +42,7 @@ $(LIB_SO): $(LIB_OBJ) pkgconfig/libturboquant.map
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -shared -Wl,-soname,libturboquant.so.$(ABI) \
 		-Wl,--version-script=pkgconfig/libturboquant.map \
-		$(if $(SAN),,-Wl$(comma)--no-undefined) -o $@ $(LIB_OBJ) $(CUDA_LINK) -lm
+		$(if $(SAN),,-Wl$(comma)--no-undefined) -o $@ $(LIB_OBJ) $(CUDA_LINK) -lm -lpthread
 	$(Q)ln -sf $(@F) $(B)/libturboquant.so.$(ABI)
 	$(Q)ln -sf $(@F) $(B)/libturboquant.so
 

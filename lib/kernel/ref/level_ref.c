@@ -11,6 +11,7 @@ static const struct tqi_level level = {
     .load = tqk_load_ref,
     .store = tqk_store_ref,
     .prepare = tqk_prepare_ref,
+    .softcap = tqk_softcap_ref,
     .softmax = tqk_softmax_ref,
     .state_clear = tqk_state_clear_ref,
     .state_merge = tqk_state_merge_ref,
