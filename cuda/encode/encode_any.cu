@@ -7,6 +7,7 @@
 #include "common/codes.cuh"
 #include "common/rotate.cuh"
 #include "encode/encode_job.h"
+#include "encode/page_work.cuh"
 
 namespace tqi {
 namespace {
@@ -326,27 +327,6 @@ __device__ void encode_row(const RowWork &r, const EncodeJob &job, uint32_t side
     r.warp.sync();
 }
 
-/* New tokens of a page: slots [first, last), the first from a row of the caller's. */
-struct PageWork {
-    uint64_t id, row;
-    uint32_t first, last;
-};
-
-__device__ bool page_work(const EncodeJob &job, uint32_t page, PageWork *w) {
-    if (job.pieces) {
-        if (page >= *job.n_pieces)
-            return false;
-        AppendPiece p = job.pieces[page];
-        *w = PageWork{p.page, p.row, p.slot, p.slot + p.n};
-        return true;
-    }
-    uint64_t start = (job.first_page + page) * job.pages.page_tokens;
-    uint64_t from = max(start, job.length), to = min(start + job.pages.page_tokens, job.end);
-    *w = PageWork{job.ids.id[page], from - job.length, (uint32_t)(from - start),
-                  (uint32_t)(to - start)};
-    return true;
-}
-
 /* Block index: (page, head, side), side fastest. */
 __global__ void tqk_encode_any(const __grid_constant__ EncodeJob job) {
     extern __shared__ float shared[];
@@ -362,8 +342,8 @@ __global__ void tqk_encode_any(const __grid_constant__ EncodeJob job) {
     if (!page_work(job, page, &w))
         return;
     uint32_t first = w.first, last = w.last;
-    uint8_t *blob = job.pages.base + w.id * job.pages.page_bytes +
-                    (size_t)head * job.pages.blob_bytes;
+    uint8_t *blob =
+        job.pages.base + w.id * job.pages.page_bytes + (size_t)head * job.pages.blob_bytes;
     for (uint32_t group = first / l.group; group * l.group < last; group++) {
         uint32_t base = group * l.group;
         uint32_t from = max(first, base), to = min(last, base + l.group);
@@ -399,8 +379,8 @@ tq_status encode_any_prepare(uint32_t dim) {
 tq_status encode_any(const EncodeJob &job, cudaStream_t stream) {
     uint32_t k = job.side[0].layout.dim, v = job.side[1].layout.dim, dim = k > v ? k : v;
     uint64_t pages = job.pieces ? job.max_pieces : job.n_pages;
-    LaunchShape shape = {pages * job.n_heads * 2, warps_of(dim) * 32,
-                         shared_of(dim), stream, false};
+    LaunchShape shape = {pages * job.n_heads * 2, warps_of(dim) * 32, shared_of(dim), stream,
+                         false};
     return launch(tqk_encode_any, shape, "tqk_encode_any", job);
 }
 
