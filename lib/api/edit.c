@@ -73,17 +73,13 @@ static tq_status cut_out(tq_cache *cache, struct tqi_seq *seq, uint64_t first, u
 tq_status tq_seq_remove(tq_cache *cache, tq_seq id, uint64_t first, uint64_t n_tokens) {
     TQI_CHECK_CACHE(cache);
     struct tqi_seq *seq = tqi_seq_find(&cache->seqs, id);
-    uint64_t end;
     if (!seq)
         return TQ_ERR_NOT_FOUND;
     TQI_TRY(tqi_check_idle(seq, id));
-    TQI_REQUIRE(!__builtin_add_overflow(first, n_tokens, &end),
-                "first, n_tokens: %llu and %llu overflow", (unsigned long long)first,
-                (unsigned long long)n_tokens);
-    TQI_TRY(tqi_seq_check_prefix(&cache->seqs, seq, end));
+    TQI_TRY(tqi_seq_check_range(&cache->seqs, seq, first, n_tokens));
     if (n_tokens == 0)
         return TQ_OK;
-    if (end == tqi_seq_longest(&cache->seqs, seq))
+    if (first + n_tokens == tqi_seq_longest(&cache->seqs, seq))
         return tqi_seqs_truncate(&cache->seqs, seq, first);
     return cut_out(cache, seq, first, n_tokens);
 }

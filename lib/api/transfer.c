@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "page/edit.h"
 #include "page/move.h"
 
 static int in_host_memory(const tq_cache *cache) {
@@ -97,6 +98,29 @@ tq_status tqi_compose_page(struct tqi_source *s, struct tqi_span span, uint64_t 
     return TQ_OK;
 }
 
+/* A page of bytes that is the target's page as it stands: bytes are taken whole, and their last
+ * page ends in zeros. */
+static const uint8_t *ready_page(const struct tqi_source *s, struct tqi_span span, uint64_t index) {
+    uint64_t tokens = s->layout->k.tokens;
+    if (!s->bytes || span.from || span.to % tokens)
+        return NULL;
+    return s->bytes + (index - span.to / tokens) * s->page_bytes;
+}
+
+static tq_status make_page(struct tqi_source *source, struct tqi_source *before,
+                           struct tqi_span span, uint64_t index, uint8_t *page) {
+    uint64_t start = index * source->layout->k.tokens;
+    struct tqi_span kept = {.from = start, .to = start};
+    kept.n = span.to > start ? span.to - start : 0;
+    memset(page, 0, source->page_bytes);
+    TQI_TRY(tqi_compose_page(source, span, index, page));
+    if (kept.n) { /* the first page only: staging is the source's again afterwards */
+        TQI_TRY(tqi_compose_page(before, kept, index, page));
+        source->staged[0] = source->staged[1] = 0;
+    }
+    return TQ_OK;
+}
+
 tq_status tqi_write_tokens(tq_cache *cache, const struct tqi_seq *seq, uint32_t layer,
                            struct tqi_source *source, struct tqi_span span,
                            const struct tqi_scratch *scratch) {
@@ -105,16 +129,28 @@ tq_status tqi_write_tokens(tq_cache *cache, const struct tqi_seq *seq, uint32_t 
     uint64_t tokens = view.page_tokens;
     struct tqi_source before = tqi_source_of_seq(cache, seq, layer, scratch);
     for (uint64_t i = span.to / tokens; i * tokens < span.to + span.n; i++) {
-        struct tqi_span kept = {.from = i * tokens, .to = i * tokens};
-        kept.n = span.to > i * tokens ? span.to - i * tokens : 0;
-        memset(scratch->pages, 0, source->page_bytes);
-        TQI_TRY(tqi_compose_page(source, span, i, scratch->pages));
-        if (kept.n) { /* the first page only: staging is the source's again afterwards */
-            TQI_TRY(tqi_compose_page(&before, kept, i, scratch->pages));
-            source->staged[0] = source->staged[1] = 0;
+        const uint8_t *page = ready_page(source, span, i);
+        if (!page) {
+            TQI_TRY(make_page(source, &before, span, i, scratch->pages));
+            page = scratch->pages;
         }
-        TQI_TRY(device->write(cache->state, tqi_view_blob(&view, i, 0), scratch->pages,
-                              source->page_bytes));
+        TQI_TRY(device->write(cache->state, tqi_view_blob(&view, i, 0), page, source->page_bytes));
     }
     return TQ_OK;
+}
+
+/* ---- length ------------------------------------------------------------------------------ */
+
+tq_status tqi_begin_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n) {
+    cache->ctx->device.use_stream(cache->state, NULL); /* a shared page is copied on it */
+    return tqi_seq_make_room(&cache->seqs, seq, 0, n);
+}
+
+void tqi_end_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n) {
+    for (uint32_t l = 0; l < cache->config.n_layers; l++) {
+        seq->lengths[l] += n;
+        cache->layers[l].appended |= n > 0;
+    }
+    uint64_t pages = tqi_div_up(seq->lengths[0], cache->config.page_tokens);
+    tqi_seq_drop_pages(&cache->seqs, seq, pages, seq->n_pages);
 }

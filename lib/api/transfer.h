@@ -43,4 +43,9 @@ tq_status tqi_write_tokens(tq_cache *cache, const struct tqi_seq *seq, uint32_t 
                            struct tqi_source *source, struct tqi_span span,
                            const struct tqi_scratch *scratch);
 
+/* Room for n tokens at the end of a sequence whose layers have one length, then its new length:
+ * n, or 0 to give the room back. */
+tq_status tqi_begin_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n);
+void tqi_end_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n);
+
 #endif

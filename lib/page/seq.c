@@ -157,6 +157,20 @@ tq_status tqi_seq_check_prefix(const struct tqi_seqs *seqs, const struct tqi_seq
     return TQ_OK;
 }
 
+tq_status tqi_seq_check_range(const struct tqi_seqs *seqs, const struct tqi_seq *seq,
+                              uint64_t first, uint64_t n) {
+    uint64_t end;
+    TQI_REQUIRE(!__builtin_add_overflow(first, n, &end), "first, n_tokens: %llu and %llu overflow",
+                (unsigned long long)first, (unsigned long long)n);
+    return tqi_seq_check_prefix(seqs, seq, end);
+}
+
+uint64_t tqi_seq_rest(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t first,
+                      uint64_t n) {
+    uint64_t longest = tqi_seq_longest(seqs, seq);
+    return n != UINT64_MAX ? n : first < longest ? longest - first : 0;
+}
+
 tq_status tqi_seq_grow_table(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t pages) {
     if (pages <= seq->page_capacity)
         return TQ_OK;

@@ -49,6 +49,12 @@ tq_status tqi_seq_grow_table(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_
 
 /* Whether tokens [0, n) exist in every layer: TQ_OK, else the status with its message. */
 tq_status tqi_seq_check_prefix(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t n);
+/* The same for tokens [first, first + n). */
+tq_status tqi_seq_check_range(const struct tqi_seqs *seqs, const struct tqi_seq *seq,
+                              uint64_t first, uint64_t n);
+/* n, or for UINT64_MAX all tokens from first on. */
+uint64_t tqi_seq_rest(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t first,
+                      uint64_t n);
 /* Replaces a shared page of the table by a copy of its own; a free page must be reserved. */
 void tqi_seq_unshare(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t index);
 

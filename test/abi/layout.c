@@ -5,6 +5,7 @@
  */
 #include <stddef.h>
 
+#include "tq/snapshot.h"
 #include "tq/tq.h"
 
 #define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "size of " #type)
@@ -116,6 +117,20 @@ AT(tq_cache_stats, host_bytes, 40);
 AT(tq_cache_stats, device_bytes, 48);
 AT(tq_cache_stats, nan_values, 56);
 AT(tq_cache_stats, inf_values, 64);
+
+SIZE(tq_blob_info, 64);
+AT(tq_blob_info, struct_size, 0);
+AT(tq_blob_info, format_version, 4);
+AT(tq_blob_info, n_layers, 8);
+AT(tq_blob_info, n_kv_heads, 12);
+AT(tq_blob_info, head_dim, 16);
+AT(tq_blob_info, v_head_dim, 20);
+AT(tq_blob_info, page_tokens, 24);
+AT(tq_blob_info, variant, 28);
+AT(tq_blob_info, seed, 32);
+AT(tq_blob_info, n_tokens, 40);
+AT(tq_blob_info, first_token, 48);
+AT(tq_blob_info, n_bytes, 56);
 
 SIZE(tq_attend_params, 24);
 AT(tq_attend_params, struct_size, 0);
