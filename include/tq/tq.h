@@ -31,6 +31,9 @@
  * tq_attend(cache, seq, 0, 1, NULL, &q, &out, NULL, NULL);
  * @endcode
  *
+ * A serving engine runs many sequences per call instead: tq/batch.h, which this header
+ * includes.
+ *
  * ### Rules that hold for every function
  *
  * - **Status.** Functions return ::tq_status: 0 on success, negative on failure.
@@ -184,6 +187,7 @@ enum {
 
 typedef struct tq_context tq_context; /**< Device, hooks and kernel table; immutable. */
 typedef struct tq_cache tq_cache;     /**< Page pool and sequences for the layers of a model. */
+typedef struct tq_batch tq_batch;     /**< Steps over many sequences of a cache. */
 typedef struct tq_codec tq_codec;     /**< One format at one dimension: rows to codes and back. */
 typedef struct tq_threadpool tq_threadpool; /**< Threads behind a ::tq_executor. */
 
@@ -815,4 +819,7 @@ TQ_API tq_status tq_codec_dot(const tq_codec *codec, const tq_rows_in *query, ui
 #ifdef __cplusplus
 }
 #endif
+
+#include "tq/batch.h"
+
 #endif /* TQ_TQ_H */

@@ -75,6 +75,7 @@ tq_status tq_seq_remove(tq_cache *cache, tq_seq id, uint64_t first, uint64_t n_t
     struct tqi_seq *seq = tqi_seq_find(&cache->seqs, id);
     if (!seq)
         return TQ_ERR_NOT_FOUND;
+    TQI_TRY(tqi_check_idle(seq, id));
     TQI_TRY(tqi_seq_check_range(&cache->seqs, seq, first, n_tokens));
     if (n_tokens == 0)
         return TQ_OK;

@@ -107,6 +107,7 @@ tq_status tq_seq_load_append(tq_cache *cache, tq_seq id, const void *buf, size_t
     struct tqi_seq *seq = tqi_seq_find(&cache->seqs, id);
     if (!seq)
         return TQ_ERR_NOT_FOUND;
+    TQI_TRY(tqi_check_idle(seq, id));
     TQI_TRY(tqi_seq_check_prefix(&cache->seqs, seq, tqi_seq_longest(&cache->seqs, seq)));
     TQI_TRY(open_whole(cache, buf, size, &c));
     return append(cache, seq, &c);

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "page/move.h"
 
-struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer) {
+struct tqi_page_view tqi_view_of_layer(const tq_cache *cache, uint32_t layer) {
     const struct tqi_pool *pool = &cache->pool;
     struct tqi_page_view view = {.chunks = pool->chunks,
                                  .chunk_pages = pool->chunk_pages,
@@ -14,9 +14,14 @@ struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *se
                                      pool->layer_offset[layer] * (size_t)pool->chunk_pages,
                                  .layer_bytes = pool->layer_bytes[layer],
                                  .blob_bytes = cache->layers[layer].layer.page.bytes,
-                                 .pages = seq->pages,
-                                 .page_tokens = cache->config.page_tokens,
-                                 .length = seq->lengths[layer]};
+                                 .page_tokens = cache->config.page_tokens};
+    return view;
+}
+
+struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer) {
+    struct tqi_page_view view = tqi_view_of_layer(cache, layer);
+    view.pages = seq->pages;
+    view.length = seq->lengths[layer];
     return view;
 }
 
@@ -47,6 +52,7 @@ tq_status tq_append(tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n_token
     tq_rows_in k_rows, v_rows;
     if (!seq)
         return TQ_ERR_NOT_FOUND;
+    TQI_TRY(tqi_check_idle(seq, id));
     if (n_tokens == 0)
         return TQ_OK;
     TQI_TRY(tqi_check_rows_in("k", k, c->n_kv_heads, c->head_dim, &k_rows));
@@ -56,7 +62,7 @@ tq_status tq_append(tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n_token
 
 /* ---- attend ---------------------------------------------------------------------------- */
 
-static tq_status check_params(const tq_attend_params *from, tq_attend_params *to) {
+tq_status tqi_check_params(const tq_attend_params *from, tq_attend_params *to) {
     memset(to, 0, sizeof *to);
     if (from)
         TQI_TRY(tqi_struct_in("attend params", to, sizeof *to,
@@ -83,7 +89,7 @@ tq_status tq_attend(const tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n
     tq_attend_params p;
     if (!seq)
         return TQ_ERR_NOT_FOUND;
-    TQI_TRY(check_params(params, &p));
+    TQI_TRY(tqi_check_params(params, &p));
     if (n_queries == 0)
         return TQ_OK;
     struct tqi_attend_job job = {.layer = &cache->layers[layer].layer,

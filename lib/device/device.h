@@ -10,6 +10,7 @@
 #define TQI_DEVICE_DEVICE_H
 
 #include "attend/attend.h"
+#include "attend/merge.h"
 #include "device/step.h"
 #include "encode/decode.h"
 #include "encode/encode.h"
@@ -72,7 +73,10 @@ struct tqi_device {
     /* Neither allocate nor wait for the device. */
     tq_status (*batch_append)(void *batch, const struct tqi_step_append *job, tq_stream stream);
     tq_status (*batch_attend)(void *batch, const struct tqi_step_attend *job, tq_stream stream);
-    /* Whether calls on the stream are being captured into a graph. */
+    /* Joins attention over disjoint tokens; NULL on a device that can't. */
+    tq_status (*merge)(const struct tqi_device *device, const struct tqi_merge_job *job,
+                       tq_stream stream);
+    /* Whether calls on the stream are being captured into a graph; NULL = never. */
     int (*capturing)(void *state, tq_stream stream);
     /* Page bytes to host memory. Synchronizing. */
     tq_status (*read)(void *state, void *to, const void *from, size_t bytes);

@@ -43,7 +43,9 @@ struct tqi_step_attend {
     struct tqi_page_view view; /* of the layer; pages and length are the step's */
     uint32_t group;            /* query heads per kv head */
     uint32_t causal;           /* bottom-right */
+    uint32_t window;           /* last tokens that a query sees; 0 = all */
     double scale;
+    double softcap;  /* of logits, 0 = off */
     tq_rows_in q;    /* strides resolved */
     tq_rows_out out; /* strides resolved */
     float *lse;      /* [query_rows][n_q_heads] or NULL */

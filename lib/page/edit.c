@@ -34,6 +34,8 @@ struct heir {
 
 static tq_status check_one(const struct tqi_seqs *seqs, uint32_t i, const struct tqi_seq *seq) {
     TQI_REQUIRE(!seq->marked, "seqs: number %u is named twice", i);
+    if (seq->step)
+        return tqi_fail(TQ_ERR_INVALID_STATE, "seqs: number %u is part of a planned batch", i);
     if (tqi_seq_shortest(seqs, seq) != tqi_seq_longest(seqs, seq))
         return tqi_fail(TQ_ERR_INVALID_STATE, "seqs: layers of number %u differ in length", i);
     return TQ_OK;

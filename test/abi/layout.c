@@ -140,6 +140,13 @@ AT(tq_attend_params, reserved, 12);
 AT(tq_attend_params, logit_softcap, 16);
 AT(tq_attend_params, window, 20);
 
+SIZE(tq_batch_desc, 32);
+AT(tq_batch_desc, struct_size, 0);
+AT(tq_batch_desc, n_seqs, 4);
+AT(tq_batch_desc, seqs, 8);
+AT(tq_batch_desc, n_append, 16);
+AT(tq_batch_desc, n_query, 24);
+
 SIZE(tq_codec_config, 24);
 AT(tq_codec_config, struct_size, 0);
 AT(tq_codec_config, format, 4);
