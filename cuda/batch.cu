@@ -315,7 +315,9 @@ AttendCall call_of(const tqi_step_attend *job) {
     call.view = job->view;
     call.group = job->group;
     call.causal = job->causal;
+    call.window = job->window;
     call.scale = job->scale;
+    call.softcap = job->softcap;
     call.q = job->q;
     call.out = job->out;
     call.lse = job->lse;
