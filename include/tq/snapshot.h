@@ -50,7 +50,8 @@ TQ_API tq_status tq_seq_blob_size(const tq_cache *cache, tq_seq seq, size_t *out
  *  @param[out] buf host memory of any alignment; NULL to ask for the size only
  *  @param size bytes of buf @param[out] written bytes of the snapshot
  *  @retval TQ_ERR_NOT_FOUND no such sequence
- *  @retval TQ_ERR_INVALID_STATE layers differ in length
+ *  @retval TQ_ERR_INVALID_STATE layers differ in length, or the sequence is part of a planned
+ *  batch
  *  @retval TQ_ERR_BUFFER_TOO_SMALL size is too small; written tells what is needed
  *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed
  *  @retval TQ_ERR_DEVICE reading failed; buf may be partly written
@@ -89,7 +90,8 @@ TQ_API TQ_WARN_UNUSED tq_status tq_seq_load(tq_cache *cache, const void *buf, si
  *  @param cache a cache @param seq a sequence with one length in all layers
  *  @param buf,size as in tq_seq_load()
  *  @retval TQ_ERR_NOT_FOUND no such sequence
- *  @retval TQ_ERR_INVALID_STATE layers differ in length
+ *  @retval TQ_ERR_INVALID_STATE layers differ in length, or the sequence is part of a planned
+ *  batch
  *  @return else as tq_seq_load()
  *
  *  Ranges that were saved one by one make the whole again, in any split. */
@@ -103,8 +105,8 @@ TQ_API TQ_WARN_UNUSED tq_status tq_seq_load_append(tq_cache *cache, tq_seq seq, 
  *  @retval TQ_ERR_NOT_FOUND no such sequence
  *  @retval TQ_ERR_INVALID_ARGUMENT tokens beyond the longest layer's length
  *  @retval TQ_ERR_MISMATCH of another configuration; tq_last_error() names the field
- *  @retval TQ_ERR_INVALID_STATE tokens beyond the shortest layer's while lengths differ, or
- *  max_seqs sequences exist already
+ *  @retval TQ_ERR_INVALID_STATE tokens beyond the shortest layer's while lengths differ, src is
+ *  part of a planned batch, or max_seqs sequences exist already
  *  @retval TQ_ERR_OUT_OF_PAGES, TQ_ERR_OUT_OF_MEMORY no room: nothing was copied
  *
  *  Pages are not shared: tq_seq_fork() does that inside one cache. */

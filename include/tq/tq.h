@@ -632,7 +632,8 @@ TQ_API tq_status tq_seq_truncate(tq_cache *cache, tq_seq seq, uint64_t n_tokens)
  *  @param first first token to go @param n_tokens how many; 0 changes nothing
  *  @retval TQ_ERR_NOT_FOUND no such sequence
  *  @retval TQ_ERR_INVALID_ARGUMENT tokens beyond the longest layer's length
- *  @retval TQ_ERR_INVALID_STATE tokens beyond the shortest layer's while lengths differ
+ *  @retval TQ_ERR_INVALID_STATE tokens beyond the shortest layer's while lengths differ, or
+ *  the sequence is part of a planned batch
  *  @retval TQ_ERR_OUT_OF_PAGES shared pages have to be written and no page is free for a copy
  *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed
  *
@@ -649,7 +650,8 @@ TQ_API tq_status tq_seq_remove(tq_cache *cache, tq_seq seq, uint64_t first, uint
  *  named any number of times, and parents[i] = i changes nothing
  *  @retval TQ_ERR_NOT_FOUND no such sequence
  *  @retval TQ_ERR_INVALID_ARGUMENT a NULL, a sequence named twice, a parent not below n_seqs
- *  @retval TQ_ERR_INVALID_STATE layers of a sequence differ in length
+ *  @retval TQ_ERR_INVALID_STATE layers of a sequence differ in length, or it is part of a
+ *  planned batch
  *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed
  *
  *  Page tables are copied and pages shared as in tq_seq_fork(); no token moves. Ids stay. */

@@ -50,6 +50,7 @@ tq_status tq_seq_copy(tq_cache *to, const tq_cache *from, tq_seq src, uint64_t f
     const struct tqi_seq *seq = tqi_seq_find(&from->seqs, src);
     if (!seq)
         return TQ_ERR_NOT_FOUND;
+    TQI_TRY(tqi_check_idle(seq, src));
     n_tokens = tqi_seq_rest(&from->seqs, seq, first, n_tokens);
     TQI_TRY(tqi_seq_check_range(&from->seqs, seq, first, n_tokens));
     TQI_TRY(match_caches(to, from));

@@ -138,10 +138,10 @@ tq_status tqi_next_layer(struct tqi_layer_reader *r, tq_layer_formats *pair,
     if (has & ~(uint32_t)HAS_ALL)
         return tqi_fail(TQ_ERR_VERSION, "snapshot: layer %u has constants 0x%x", r->layer, has);
     for (uint32_t side = 0; side < 2; side++)
-        if (has & HAS_K_MEAN << side)
+        if (has & (uint32_t)HAS_K_MEAN << side)
             TQI_TRY(take(r, s.mean[side], &out->mean[side]));
     for (uint32_t side = 0; side < 2; side++)
-        if (has & HAS_K_SCALE << side)
+        if (has & (uint32_t)HAS_K_SCALE << side)
             TQI_TRY(take(r, s.scale, &out->scale[side]));
     r->layer++;
     return TQ_OK;

@@ -20,6 +20,7 @@ static tq_status check_range(const tq_cache *cache, tq_seq id, uint64_t first, u
     const struct tqi_seq *seq = tqi_seq_find(&cache->seqs, id);
     if (!seq)
         return TQ_ERR_NOT_FOUND;
+    TQI_TRY(tqi_check_idle(seq, id));
     n = tqi_seq_rest(&cache->seqs, seq, first, n);
     TQI_TRY(tqi_seq_check_range(&cache->seqs, seq, first, n));
     struct range range = {.cache = cache, .seq = seq, .first = first, .n = n};

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/blob.h"
 #include "common/cache.h"
 #include "common/seq_model.h"
 #include "common/table.h"
@@ -181,6 +182,62 @@ static void op_reorder(struct model *m) {
         model_reorder(&m->pool, n, seqs, parents);
 }
 
+/* A range to pick from a sequence; more often than not it exists. */
+static struct model_seq *pick_range(struct model *m, uint32_t *first, uint32_t *n) {
+    struct model_seq *s = pick(m, 1);
+    if (!s)
+        return NULL;
+    uint32_t length = model_longest(s);
+    *first = rng_below(&m->rng, length + 1);
+    *n = rng_below(&m->rng, length - *first + 2);
+    if (rng_below(&m->rng, 3) == 0)
+        *first = *first / m->rig.c.page_tokens * m->rig.c.page_tokens;
+    return s;
+}
+
+/* To a new sequence, by a copy or through bytes. */
+static void op_copy(struct model *m) {
+    uint32_t first, n;
+    struct model_seq *s = pick_range(m, &first, &n), *to = pick(m, 0);
+    tq_seq id = 0;
+    if (!s)
+        return;
+    tq_status want = prefix_status(s, first + n), got;
+    if (want != TQ_OK && !to)
+        return;
+    if (to)
+        memset(to, 0, sizeof *to);
+    if (want == TQ_OK && !to)
+        want = TQ_ERR_INVALID_STATE;
+    else if (want == TQ_OK && !model_add_range(&m->pool, to, s, first, n))
+        want = TQ_ERR_OUT_OF_PAGES;
+    m->without_pages += want == TQ_ERR_OUT_OF_PAGES;
+    if (rng_below(&m->rng, 2) || first + n > model_shortest(s)) {
+        got = tq_seq_copy(m->rig.cache, m->rig.cache, s->id, first, n, &id);
+    } else {
+        struct blob b = blob_save_range(&m->rig, s->id, first, n);
+        got = tq_seq_load(m->rig.cache, b.bytes, b.size, &id);
+        blob_free(&b);
+    }
+    if (expect(m, got, want))
+        to->id = id;
+}
+
+/* Behind another sequence, or behind itself. */
+static void op_load_append(struct model *m) {
+    uint32_t first, n;
+    struct model_seq *s = pick_range(m, &first, &n), *to = pick(m, 1);
+    if (!s || first + n > model_shortest(s) || model_longest(to) + n > MOST_TOKENS)
+        return;
+    struct blob b = blob_save_range(&m->rig, s->id, first, n);
+    tq_status want = model_longest(to) != model_shortest(to)      ? TQ_ERR_INVALID_STATE
+                     : model_add_range(&m->pool, to, s, first, n) ? TQ_OK
+                                                                  : TQ_ERR_OUT_OF_PAGES;
+    m->without_pages += want == TQ_ERR_OUT_OF_PAGES;
+    expect(m, tq_seq_load_append(m->rig.cache, to->id, b.bytes, b.size), want);
+    blob_free(&b);
+}
+
 static void op_attend(struct model *m) {
     struct model_seq *s = pick(m, 1);
     if (!s)
@@ -209,11 +266,11 @@ static const struct {
     const char *name;
     void (*run)(struct model *m);
     uint32_t weight; /* of 100 */
-} operations[] = {{"append", op_append, 38}, {"attend", op_attend, 20},
-                  {"fork", op_fork, 9},      {"truncate", op_truncate, 5},
-                  {"create", op_create, 7},  {"destroy", op_destroy, 6},
-                  {"remove", op_remove, 7},  {"reorder", op_reorder, 5},
-                  {"stale id", op_stale, 2}, {"reset", op_reset, 1}};
+} operations[] = {
+    {"append", op_append, 35},          {"attend", op_attend, 18},  {"fork", op_fork, 8},
+    {"truncate", op_truncate, 5},       {"create", op_create, 6},   {"destroy", op_destroy, 8},
+    {"remove", op_remove, 6},           {"reorder", op_reorder, 5}, {"copy", op_copy, 4},
+    {"load behind", op_load_append, 2}, {"stale id", op_stale, 2},  {"reset", op_reset, 1}};
 
 /* ---- comparison ------------------------------------------------------------------------ */
 
@@ -286,17 +343,17 @@ static void run_model(uint64_t seed, uint64_t max_pages, uint32_t page_tokens, u
 
 static void test_model_with_few_pages(void **state) {
     (void)state;
-    run_model(1, 45, 16, 6000);
+    run_model(1, 45, 16, 12000 / FEWER);
 }
 
 static void test_model_with_larger_pages(void **state) {
     (void)state;
-    run_model(2, 14, 64, 3000);
+    run_model(2, 14, 64, 6000 / FEWER);
 }
 
 static void test_model_that_grows(void **state) {
     (void)state;
-    run_model(3, 0, 32, 3000);
+    run_model(3, 0, 32, 6000 / FEWER);
 }
 
 int main(void) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/blob.h"
 #include "common/cache.h"
 #include "common/table.h"
 
@@ -261,6 +262,39 @@ static void test_reorder_refused(void **state) {
     table_free(&t);
 }
 
+/* ---- planned batches ------------------------------------------------------------------- */
+
+/* A sequence whose step is under way is left alone, and is as before when that has been given up.
+ */
+static void test_busy_sequences(void **state) {
+    struct rig r = {0};
+    tq_cache_config c = config_of(TQ_VARIANT_4BIT_NC, 2);
+    struct table t = table_make(&c, 0, TOKENS, 10);
+    static const uint32_t swap[2] = {1, 0};
+    tq_batch *batch = NULL;
+    size_t written = 1;
+    tq_seq out = 1;
+    (void)state;
+    rig_open(&r, &c);
+    tq_seq seqs[2] = {seq_of(&t, &r, list, 30), seq_of(&t, &r, list, 20)}, seq = seqs[0];
+    struct blob blob = blob_save(&r, seq);
+    tq_batch_desc desc = {.struct_size = sizeof desc, .n_seqs = 1, .seqs = seqs};
+    OK(tq_batch_create(r.cache, 2, 8, &batch));
+    OK(tq_batch_plan(batch, &desc, NULL));
+    FAILS(tq_seq_remove(r.cache, seq, 0, 1), TQ_ERR_INVALID_STATE, "batch");
+    FAILS(tq_seq_reorder(r.cache, 2, seqs, swap), TQ_ERR_INVALID_STATE, "batch");
+    FAILS(tq_seq_save(r.cache, seq, NULL, 0, &written), TQ_ERR_INVALID_STATE, "batch");
+    FAILS(tq_seq_load_append(r.cache, seq, blob.bytes, blob.size), TQ_ERR_INVALID_STATE, "batch");
+    FAILS(tq_seq_copy(r.cache, r.cache, seq, 0, 1, &out), TQ_ERR_INVALID_STATE, "batch");
+    assert_true(written == 1 && out == 1);
+    OK(tq_batch_cancel(batch));
+    check_twin(&t, &r, seq, list, 30, "after the batch");
+    tq_batch_destroy(batch);
+    blob_free(&blob);
+    rig_close(&r);
+    table_free(&t);
+}
+
 /* ---- shared prefixes ------------------------------------------------------------------- */
 
 /* B60: eight answers to a prompt of 1000 tokens. */
@@ -298,6 +332,7 @@ int main(void) {
         cmocka_unit_test(test_reorder_beams),
         cmocka_unit_test(test_reorder_swaps),
         cmocka_unit_test(test_reorder_refused),
+        cmocka_unit_test(test_busy_sequences),
         cmocka_unit_test(test_b60_prefix_counted_once),
     };
     return cmocka_run_group_tests(tests, make_list, NULL);

@@ -133,6 +133,18 @@ int model_remove(struct model_pool *p, struct model_seq *s, uint32_t first, uint
     return 1;
 }
 
+int model_add_range(struct model_pool *p, struct model_seq *to, const struct model_seq *from,
+                    uint32_t first, uint32_t n) {
+    uint32_t length = to->n[0];
+    if (n && !model_make_room(p, to, length / p->page_tokens, model_pages_for(p, length + n)))
+        return 0;
+    for (int l = 0; l < MODEL_LAYERS; l++) {
+        memmove(to->list[l] + length, from->list[l] + first, n * sizeof to->list[l][0]);
+        to->n[l] += n;
+    }
+    return 1;
+}
+
 void model_reorder(struct model_pool *p, uint32_t n, struct model_seq *const *seqs,
                    const uint32_t *parents) {
     struct model_seq *old = must_alloc(n + 1, sizeof *old);

@@ -39,6 +39,10 @@ void model_share(struct model_pool *p, const struct model_seq *from, struct mode
                  uint32_t n);
 /* Whether the pages that have to be written can be had; takes the tokens out when they can. */
 int model_remove(struct model_pool *p, struct model_seq *s, uint32_t first, uint32_t n);
+/* Whether pages can be had for tokens [first, + n) of another sequence behind those of this one,
+ * whose layers have one length; adds them when they can. */
+int model_add_range(struct model_pool *p, struct model_seq *to, const struct model_seq *from,
+                    uint32_t first, uint32_t n);
 /* Sequences of one length each; ids stay. */
 void model_reorder(struct model_pool *p, uint32_t n, struct model_seq *const *seqs,
                    const uint32_t *parents);
