@@ -68,7 +68,7 @@ EXTRA = {
     "lib/base/hash.c": {"xxhash.h"},
     "lib/base/heap.c": {"stdlib.h"},
     "lib/base/rng.c": {"Random123/philox.h"},
-    "lib/device/cpuid.c": {"cpuid.h"},
+    "lib/device/cpuid.c": {"cpuid.h", "sys/auxv.h"},
 }
 
 # What the library may not call: pattern, words for it, files or folders that may; "*" = all
