@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/blob.h"
 #include "common/rig.h"
 
 enum { LIMIT = 4096, HEAD_DIM = 32 };
@@ -273,6 +274,13 @@ static tq_status get_stats(void *s) {
     return tq_cache_get_stats(rig.cache, s);
 }
 
+static tq_status get_blob_info(void *s) {
+    struct blob b = blob_save(&rig, seq);
+    tq_status status = tq_blob_inspect(b.bytes, b.size, s);
+    blob_free(&b);
+    return status;
+}
+
 static const struct output_case {
     const char *name;
     uint32_t size;
@@ -283,6 +291,7 @@ static const struct output_case {
     {"footprint", sizeof(tq_footprint), get_footprint},
     {"cache config", sizeof(tq_cache_config), get_config},
     {"cache stats", sizeof(tq_cache_stats), get_stats},
+    {"blob info", sizeof(tq_blob_info), get_blob_info},
 };
 
 /* Between canaries, filled with 0xff; as many bytes as struct_size says, within reason. */
