@@ -1,29 +1,23 @@
-/* Stage softmax: the running maximum and sum of a query row (online softmax, Milakov and
- * Gimelshein 2018), and the join of two states over disjoint tokens. */
+/* Stage softmax: scores to probabilities relative to the running maximum of a query row (online
+ * softmax, Milakov and Gimelshein 2018). The maximum of a state follows the scores only when
+ * they leave it behind by more than LEAD, so that most pages neither look for theirs nor rescale
+ * anything. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "kernel/avx512/avx512.h"
 
-size_t tqk_state_bytes_avx512(const struct tqi_rows *v) {
-    return sizeof(struct tqk_state_avx512) + v->layout.dim_pad * sizeof(float);
-}
+/* Probabilities reach 2^LEAD at most. */
+enum { LEAD = 6 };
 
-void tqk_state_clear_avx512(const struct tqi_rows *v, void *state) {
-    struct tqk_state_avx512 *s = state;
-    memset(s, 0, tqk_state_bytes_avx512(v));
-    s->max = -INFINITY;
-    s->factor = 1;
-}
+#define LOG2_E 1.44269504088896340736
 
-/* exp(x), x <= 0, relative error below 2e-7; NaN stays NaN. */
-TQK_INLINE __m512 exponential(__m512 x) {
-    __m512 y = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
+/* 2^y, y <= LEAD, relative error below 2e-7; NaN stays NaN. */
+TQK_INLINE __m512 power_of_two(__m512 y) {
     y = _mm512_max_ps(_mm512_set1_ps(-200), y);
     __m512 n = _mm512_roundscale_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 f = _mm512_sub_ps(y, n), p = _mm512_set1_ps(1.535336188319500e-4f);
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.339887440266574e-3f));
+    __m512 f = _mm512_sub_ps(y, n), p = _mm512_set1_ps(1.339887440266574e-3f);
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.618437357674640e-3f));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.550332471162809e-2f));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.402264791363012e-1f));
@@ -32,78 +26,79 @@ TQK_INLINE __m512 exponential(__m512 x) {
     return _mm512_scalef_ps(p, n);
 }
 
-/* exp of the distance of two maxima. */
-static float rescale(float from, float to, float scale) {
-    return from == -INFINITY ? 0 : expf((from - to) * scale);
-}
-
-/* Scores that leave binary32 saturate, so that finite rows stay finite; NaN stays. */
-TQK_INLINE __m512 saturated(const float *scores, __mmask16 mask) {
-    __m512 s = _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), _mm512_maskz_loadu_ps(mask, scores));
-    return _mm512_min_ps(_mm512_set1_ps(FLT_MAX), s);
-}
+/* A row of scores. A negative scale turns their order round: `flip` is a sign bit then. */
+struct row {
+    float *scores;
+    uint32_t visible;
+    __m512i flip;
+};
 
 static __mmask16 mask_of(uint32_t n) {
     return (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
 }
 
-/* Largest of the row and what came before; NaN when there is one. */
-static float new_maximum(const float *scores, uint32_t visible, float max) {
-    __m512 most = _mm512_set1_ps(max);
-    __mmask16 bad = 0;
-    for (uint32_t t = 0; t < visible; t += 16) {
-        __mmask16 mask = mask_of(visible - t);
-        __m512 s = saturated(scores + t, mask);
-        bad |= _mm512_cmp_ps_mask(s, s, _CMP_UNORD_Q);
-        most = _mm512_mask_max_ps(most, mask, most, s);
-    }
-    return bad || isnan(max) ? NAN : _mm512_reduce_max_ps(most);
+TQK_INLINE __m512 scores_at(const struct row *row, uint32_t t, __mmask16 mask) {
+    __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(mask, row->scores + t));
+    return _mm512_castsi512_ps(_mm512_xor_si512(bits, row->flip));
 }
 
-static void update(struct tqk_state_avx512 *s, float *scores, uint32_t visible, uint32_t n_tokens,
-                   float scale) {
-    float max = new_maximum(scores, visible, s->max);
-    __m512 sum = _mm512_setzero_ps(), top = _mm512_set1_ps(max), factor = _mm512_set1_ps(scale);
-    s->factor = max == s->max ? 1 : rescale(s->max, max, scale);
-    s->max = max;
-    s->scale = scale;
-    for (uint32_t t = 0; t < n_tokens; t += 16) {
-        __mmask16 mask = t < visible ? mask_of(visible - t) : 0;
-        __m512 x = _mm512_mul_ps(_mm512_sub_ps(saturated(scores + t, mask), top), factor);
-        __m512 p = _mm512_maskz_mov_ps(mask, exponential(x));
-        sum = _mm512_add_ps(sum, p);
-        _mm512_mask_storeu_ps(scores + t, mask_of(n_tokens - t), p);
+/* Moves the maximum of a state if the row leaves it behind. NaN is above nothing: it stays in
+ * its probability, and so in the sum. */
+static void follow(struct tqk_state_avx512 *s, const struct row *row) {
+    __m512 most = _mm512_set1_ps(-INFINITY);
+    uint32_t t = 0;
+    for (; t + 16 <= row->visible; t += 16)
+        most = _mm512_max_ps(scores_at(row, t, 0xffff), most);
+    if (t < row->visible) {
+        __mmask16 mask = mask_of(row->visible - t);
+        most = _mm512_mask_max_ps(most, mask, scores_at(row, t, mask), most);
     }
-    s->sum = s->sum * s->factor + _mm512_reduce_add_ps(sum);
+    float lead = LEAD / (s->scale * (float)LOG2_E), limit = s->max + (lead <= FLT_MAX ? lead : 0);
+    s->factor = 1;
+    if (_mm512_cmp_ps_mask(most, _mm512_set1_ps(limit), _CMP_GT_OQ) == 0)
+        return;
+    float max = _mm512_reduce_max_ps(most);
+    s->factor = s->max == -INFINITY ? 0 : expf((s->max - max) * s->scale);
+    s->max = max;
+    _mm512_storeu_ps(s->sum, _mm512_mul_ps(_mm512_loadu_ps(s->sum), _mm512_set1_ps(s->factor)));
+}
+
+static void update(struct tqk_state_avx512 *s, const struct row *row, uint32_t n_tokens) {
+    follow(s, row);
+    const __m512 top = _mm512_set1_ps(s->max), factor = _mm512_set1_ps(s->scale * (float)LOG2_E);
+    __m512 sum = _mm512_loadu_ps(s->sum);
+    uint32_t t = 0;
+    for (; t + 16 <= row->visible; t += 16) {
+        __m512 x = _mm512_sub_ps(scores_at(row, t, 0xffff), top);
+        x = power_of_two(_mm512_mul_ps(x, factor));
+        sum = _mm512_add_ps(sum, x);
+        _mm512_storeu_ps(row->scores + t, x);
+    }
+    if (t < row->visible) {
+        __mmask16 mask = mask_of(row->visible - t);
+        __m512 x = _mm512_sub_ps(scores_at(row, t, mask), top);
+        x = _mm512_maskz_mov_ps(mask, power_of_two(_mm512_mul_ps(x, factor)));
+        sum = _mm512_add_ps(sum, x);
+        _mm512_mask_storeu_ps(row->scores + t, mask_of(n_tokens - t), x);
+        t += 16;
+    }
+    if (t < n_tokens)
+        memset(row->scores + t, 0, (n_tokens - t) * sizeof *row->scores);
+    _mm512_storeu_ps(s->sum, sum);
 }
 
 void tqk_softmax_avx512(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
                         const uint32_t *visible, uint32_t n_rows, uint32_t n_tokens, double scale) {
     for (uint32_t r = 0; r < n_rows; r++) {
         struct tqk_state_avx512 *s = (void *)((char *)states + r * state_bytes);
-        float *row = (float *)scores + (size_t)r * score_stride;
+        struct row row = {(float *)scores + (size_t)r * score_stride, visible[r],
+                          _mm512_set1_epi32(scale < 0 ? INT32_MIN : 0)};
         if (visible[r] == 0) { /* nothing to take in: keep max and sum, also when empty */
             s->factor = 1;
-            memset(row, 0, n_tokens * sizeof *row);
+            memset(row.scores, 0, n_tokens * sizeof *row.scores);
             continue;
         }
-        update(s, row, visible[r], n_tokens, (float)(scale * TQK_SCORE_UNIT_AVX512));
+        s->scale = (float)(fabs(scale) * TQK_SCORE_UNIT_AVX512);
+        update(s, &row, n_tokens);
     }
-}
-
-void tqk_state_merge_avx512(const struct tqi_rows *v, void *into, const void *from) {
-    struct tqk_state_avx512 *a = into;
-    const struct tqk_state_avx512 *b = from;
-    if (b->max == -INFINITY)
-        return;
-    float max = a->max > b->max || isnan(a->max) ? a->max : b->max;
-    float fa = rescale(a->max, max, b->scale), fb = rescale(b->max, max, b->scale);
-    a->sum = a->sum * fa + b->sum * fb;
-    for (uint32_t i = 0; i < v->layout.dim_pad; i += 16) {
-        __m512 x = _mm512_mul_ps(_mm512_loadu_ps(a->acc + i), _mm512_set1_ps(fa));
-        x = _mm512_fmadd_ps(_mm512_loadu_ps(b->acc + i), _mm512_set1_ps(fb), x);
-        _mm512_storeu_ps(a->acc + i, x);
-    }
-    a->max = max;
-    a->scale = b->scale;
 }
