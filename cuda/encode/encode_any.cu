@@ -7,6 +7,7 @@
 #include "common/codes.cuh"
 #include "common/rotate.cuh"
 #include "encode/encode_job.h"
+#include "encode/page_work.cuh"
 
 namespace tqi {
 namespace {
@@ -337,17 +338,18 @@ __global__ void tqk_encode_any(const __grid_constant__ EncodeJob job) {
     uint8_t *codes = (uint8_t *)(shared + (size_t)warps * 2 * size);
     RowWork r = {{threadIdx.x & 31, 32}, shared + (size_t)warp * 2 * size, nullptr, nullptr};
     r.tree = r.x + size;
-    uint8_t *blob = job.pages.base + job.ids.id[page] * job.pages.page_bytes +
-                    (size_t)head * job.pages.blob_bytes;
-    uint64_t start = (job.first_page + page) * job.pages.page_tokens;
-    uint32_t first = (uint32_t)(max(start, job.length) - start);
-    uint32_t last = (uint32_t)(min(start + job.pages.page_tokens, job.end) - start);
+    PageWork w;
+    if (!page_work(job, page, &w))
+        return;
+    uint32_t first = w.first, last = w.last;
+    uint8_t *blob =
+        job.pages.base + w.id * job.pages.page_bytes + (size_t)head * job.pages.blob_bytes;
     for (uint32_t group = first / l.group; group * l.group < last; group++) {
         uint32_t base = group * l.group;
         uint32_t from = max(first, base), to = min(last, base + l.group);
         for (uint32_t slot = from + warp; slot < to; slot += warps) {
             r.codes = codes + (slot - base) * l.dim_pad;
-            encode_row(r, job, side, head, blob, slot, start + slot - job.length);
+            encode_row(r, job, side, head, blob, slot, w.row + (slot - first));
         }
         if (l.kind != TQI_KIND_LM)
             continue; /* wide codes are in place already */
@@ -376,8 +378,9 @@ tq_status encode_any_prepare(uint32_t dim) {
 
 tq_status encode_any(const EncodeJob &job, cudaStream_t stream) {
     uint32_t k = job.side[0].layout.dim, v = job.side[1].layout.dim, dim = k > v ? k : v;
-    LaunchShape shape = {(uint64_t)job.n_pages * job.n_heads * 2, warps_of(dim) * 32,
-                         shared_of(dim), stream, false};
+    uint64_t pages = job.pieces ? job.max_pieces : job.n_pages;
+    LaunchShape shape = {pages * job.n_heads * 2, warps_of(dim) * 32, shared_of(dim), stream,
+                         false};
     return launch(tqk_encode_any, shape, "tqk_encode_any", job);
 }
 

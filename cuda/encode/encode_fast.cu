@@ -309,10 +309,15 @@ const char *fast_encoder_name(uint32_t k_format, uint32_t v_format, const tqi_la
     return e ? e->name : nullptr;
 }
 
+bool encode_takes_groups(const Side side[2]) {
+    (void)side;
+    return false;
+}
+
 tq_status encode(const EncodeJob &job, cudaStream_t stream) {
     const Side *s = job.side;
     const Entry *e = find_entry(s[0].format, s[1].format, s[0].layout, s[1].layout);
-    if (!e)
+    if (!e || job.pieces)
         return encode_any(job, stream);
     FastEncodeJob f;
     f.job = job;

@@ -58,6 +58,19 @@ class Attention(unittest.TestCase):
     def test_4_bits(self):
         self.run_variant("4bit_nc", 0.25)
 
+    def test_threads_give_the_same_bits(self):
+        tokens, answers = 5000, []
+        k, q = rows(tokens * DIM, 1), rows(DIM, 3)
+        for threads in (1, 0, 3):
+            with turboquant.Cache("4bit_nc", 1, 1, DIM, threads=threads) as cache:
+                seq = cache.sequence()
+                cache.append(seq, 0, tokens, k, k)
+                answers.append(cache.attend(seq, 0, 1, q))
+        self.assertEqual(answers[0], answers[1])
+        self.assertEqual(answers[0], answers[2])
+        with self.assertRaises(turboquant.Error):
+            turboquant.Cache("4bit_nc", 1, 1, DIM, threads=100000)
+
 
 class Errors(unittest.TestCase):
     def test_status_becomes_exception(self):

@@ -69,6 +69,8 @@ void check_bytes(void);
 void check_attention(void);
 void check_sequences(void);
 void check_device(void);
+void check_batches(void);
 void check_sanitize(void);
+void check_batches_sanitize(void);
 
 #endif
