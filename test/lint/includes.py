@@ -56,6 +56,7 @@ ROWS = [
     ("test/api", PUBLIC + ["test/common"], ANY),
     ("test/abi", PUBLIC, ANY),
     ("test/isa", PUBLIC, ANY),
+    ("test/instructions", PUBLIC, ANY),
     ("test/install", PUBLIC, ANY),
     ("test/fuzz", PUBLIC + ["test/common"], ANY),
     ("test/cuda", PUBLIC + ["test/common", "test/oracle"], ANY),
