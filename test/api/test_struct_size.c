@@ -291,9 +291,8 @@ static tq_status get_recommendation(void *s) {
 
 static tq_status get_blob_info(void *s) {
     struct blob b = blob_save(&rig, seq);
-    tq_status status = tq_blob_inspect(b.bytes, b.size, s);
-    blob_free(&b);
-    return status;
+    tq_status status = tq_blob_inspect(b.bytes, 128, s);
+    return blob_free(&b), status;
 }
 
 static const struct output_case {
