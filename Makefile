@@ -52,6 +52,7 @@ include tools/make/lib.mk
 include tools/make/test.mk
 include tools/make/kernels.mk
 include tools/make/isa.mk
+include tools/make/instructions.mk
 include tools/make/peers.mk
 include tools/make/bench.mk
 include tools/make/demo.mk

@@ -89,6 +89,16 @@ def _load():
             ("tq_seq_destroy", ctypes.c_int32, [handle, u64]),
             ("tq_seq_fork", ctypes.c_int32, [handle, u64, u64, ctypes.POINTER(u64)]),
             ("tq_seq_length", ctypes.c_int32, [handle, u64, u32, ctypes.POINTER(u64)]),
+            ("tq_seq_truncate", ctypes.c_int32, [handle, u64, u64]),
+            ("tq_seq_remove", ctypes.c_int32, [handle, u64, u64, u64]),
+            ("tq_seq_reorder", ctypes.c_int32,
+             [handle, u32, ctypes.POINTER(u64), ctypes.POINTER(u32)]),
+            ("tq_seq_save_range", ctypes.c_int32,
+             [handle, u64, u64, u64, handle, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
+            ("tq_seq_load", ctypes.c_int32,
+             [handle, handle, ctypes.c_size_t, ctypes.POINTER(u64)]),
+            ("tq_seq_load_append", ctypes.c_int32, [handle, u64, handle, ctypes.c_size_t]),
+            ("tq_seq_copy", ctypes.c_int32, [handle, handle, u64, u64, u64, ctypes.POINTER(u64)]),
             ("tq_append", ctypes.c_int32,
              [handle, u64, u32, u32, ctypes.POINTER(RowsIn), ctypes.POINTER(RowsIn), handle]),
             ("tq_attend", ctypes.c_int32,
@@ -211,6 +221,49 @@ class Cache:
     def length(self, seq, layer=0):
         out = ctypes.c_uint64()
         _check(_lib.tq_seq_length(self._handle(), seq, layer, ctypes.byref(out)))
+        return out.value
+
+    def truncate(self, seq, n_tokens):
+        _check(_lib.tq_seq_truncate(self._handle(), seq, n_tokens))
+
+    def remove(self, seq, first, n_tokens):
+        """Takes tokens out of the middle."""
+        _check(_lib.tq_seq_remove(self._handle(), seq, first, n_tokens))
+
+    def reorder(self, seqs, parents):
+        """seqs[i] becomes what seqs[parents[i]] was, all at once."""
+        n = len(seqs)
+        if len(parents) != n:
+            raise ValueError("%d sequences, %d parents" % (n, len(parents)))
+        _check(_lib.tq_seq_reorder(self._handle(), n, (ctypes.c_uint64 * n)(*seqs),
+                                   (ctypes.c_uint32 * n)(*parents)))
+
+    def save(self, seq, first=0, n_tokens=2**64 - 1):
+        """A snapshot of all tokens, or of some, as a bytearray."""
+        size = ctypes.c_size_t()
+        _check(_lib.tq_seq_save_range(self._handle(), seq, first, n_tokens, None, 0,
+                                      ctypes.byref(size)))
+        out = bytearray(size.value)
+        buffer = (ctypes.c_char * size.value).from_buffer(out)
+        _check(_lib.tq_seq_save_range(self._handle(), seq, first, n_tokens, buffer, size,
+                                      ctypes.byref(size)))
+        return out
+
+    def load(self, snapshot, seq=None):
+        """A new sequence from any object with bytes, or more tokens for one."""
+        data = bytes(snapshot)
+        if seq is not None:
+            _check(_lib.tq_seq_load_append(self._handle(), seq, data, len(data)))
+            return seq
+        out = ctypes.c_uint64()
+        _check(_lib.tq_seq_load(self._handle(), data, len(data), ctypes.byref(out)))
+        return out.value
+
+    def copy(self, source, seq, first=0, n_tokens=2**64 - 1):
+        """A new sequence here with tokens of a sequence of another cache."""
+        out = ctypes.c_uint64()
+        _check(_lib.tq_seq_copy(self._handle(), source._handle(), seq, first, n_tokens,
+                                ctypes.byref(out)))
         return out.value
 
     def append(self, seq, layer, n_tokens, keys, values):

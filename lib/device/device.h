@@ -85,9 +85,11 @@ struct tqi_device {
                        tq_stream stream);
     /* Whether calls on the stream are being captured into a graph; NULL = never. */
     int (*capturing)(void *state, tq_stream stream);
+    /* Waits for all work on the device, whatever stream it is on, and tells its errors. */
+    tq_status (*wait)(void *state);
     /* Page bytes to host memory. Synchronizing. */
     tq_status (*read)(void *state, void *to, const void *from, size_t bytes);
-    /* Host memory to page bytes. Synchronizing. */
+    /* Host memory to page bytes; fails too when a copy since use_stream() did. Synchronizing. */
     tq_status (*write)(void *state, void *to, const void *from, size_t bytes);
 };
 

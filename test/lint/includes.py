@@ -56,6 +56,7 @@ ROWS = [
     ("test/api", PUBLIC + ["test/common"], ANY),
     ("test/abi", PUBLIC, ANY),
     ("test/isa", PUBLIC, ANY),
+    ("test/instructions", PUBLIC, ANY),
     ("test/install", PUBLIC, ANY),
     ("test/fuzz", PUBLIC + ["test/common"], ANY),
     ("test/cuda", PUBLIC + ["test/common", "test/oracle"], ANY),
@@ -68,7 +69,7 @@ EXTRA = {
     "lib/base/hash.c": {"xxhash.h"},
     "lib/base/heap.c": {"stdlib.h"},
     "lib/base/rng.c": {"Random123/philox.h"},
-    "lib/device/cpuid.c": {"cpuid.h"},
+    "lib/device/cpuid.c": {"cpuid.h", "sys/auxv.h"},
 }
 
 # What the library may not call: pattern, words for it, files or folders that may; "*" = all
