@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "tq/snapshot.h"
+#include "tq/paged.h"
 #include "tq/tq.h"
 
 #define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "size of " #type)
@@ -146,6 +147,23 @@ AT(tq_batch_desc, n_seqs, 4);
 AT(tq_batch_desc, seqs, 8);
 AT(tq_batch_desc, n_append, 16);
 AT(tq_batch_desc, n_query, 24);
+
+SIZE(tq_paged_pool, 32);
+AT(tq_paged_pool, struct_size, 0);
+AT(tq_paged_pool, flags, 4);
+AT(tq_paged_pool, pages, 8);
+AT(tq_paged_pool, page_stride, 16);
+AT(tq_paged_pool, n_pages, 24);
+
+SIZE(tq_paged_seqs, 48);
+AT(tq_paged_seqs, struct_size, 0);
+AT(tq_paged_seqs, n_seqs, 4);
+AT(tq_paged_seqs, block_table, 8);
+AT(tq_paged_seqs, table_stride, 16);
+AT(tq_paged_seqs, seq_lens, 24);
+AT(tq_paged_seqs, query_starts, 32);
+AT(tq_paged_seqs, n_queries, 40);
+AT(tq_paged_seqs, max_seq_len, 44);
 
 SIZE(tq_codec_config, 24);
 AT(tq_codec_config, struct_size, 0);

@@ -45,7 +45,7 @@ ROWS = [
     ("lib/api", DRIVER + ["lib/page", "lib/encode", "lib/attend", "lib/device", "lib/snapshot",
                           "lib/threads"], PLAIN),
     ("cuda", PUBLIC + ["lib/base/status.h", "lib/spec", "lib/device/device.h",
-                       "lib/device/step.h", "lib/page/view.h"], ANY),
+                       "lib/device/step.h", "lib/device/paged.h", "lib/page/view.h"], ANY),
     ("bindings", PUBLIC, ANY),
     ("examples", PUBLIC, ANY),
     ("bench", PUBLIC, ANY),
