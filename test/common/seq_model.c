@@ -67,6 +67,24 @@ int model_make_room(struct model_pool *p, struct model_seq *s, uint32_t first, u
     return 1;
 }
 
+int model_make_rooms(struct model_pool *p, uint32_t n, struct model_seq *const *seqs,
+                     const uint32_t *n_tokens) {
+    struct model_pool pool = *p;
+    struct model_seq *before = must_alloc(n, sizeof *before);
+    int room = 1;
+    for (uint32_t i = 0; i < n; i++)
+        before[i] = *seqs[i];
+    for (uint32_t i = 0; room && i < n; i++)
+        room = n_tokens[i] == 0 || model_make_room(p, seqs[i], seqs[i]->n[0] / p->page_tokens,
+                                                   model_pages_for(p, seqs[i]->n[0] + n_tokens[i]));
+    for (uint32_t i = 0; !room && i < n; i++)
+        *seqs[i] = before[i];
+    if (!room)
+        *p = pool;
+    free(before);
+    return room;
+}
+
 void model_truncate(struct model_pool *p, struct model_seq *s, uint32_t n) {
     model_keep_pages(p, s, model_pages_for(p, n));
     for (int l = 0; l < MODEL_LAYERS; l++)

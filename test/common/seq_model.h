@@ -29,6 +29,10 @@ uint32_t model_pages_shared(const struct model_pool *p);
 void model_keep_pages(struct model_pool *p, struct model_seq *s, uint32_t n);
 /* Whether pages [first, last) can be written; takes them when they can. */
 int model_make_room(struct model_pool *p, struct model_seq *s, uint32_t first, uint32_t last);
+/* The same for n_tokens[i] more tokens of each of n sequences, whose layers have one length: for
+ * all of them or, when pages are short, for none. */
+int model_make_rooms(struct model_pool *p, uint32_t n, struct model_seq *const *seqs,
+                     const uint32_t *n_tokens);
 void model_truncate(struct model_pool *p, struct model_seq *s, uint32_t n);
 /* A new sequence with the first n tokens of another; its id is the caller's business. */
 void model_share(struct model_pool *p, const struct model_seq *from, struct model_seq *to,
