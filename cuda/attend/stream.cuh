@@ -89,7 +89,7 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint3
             t.q[nt][w] = __ldcg(from + w * 32);
         row = at * T::HEADS + min(nt * 4 + lane % 4, last);
         t.q_scale[nt] = __ldcg(job.q_scale + row);
-        t.q_half[nt] = T::K_INT ? __ldcg(job.q_half + row) : 0;
+        t.set_half(nt, T::K_INT ? __ldcg(job.q_half + row) : 0);
     }
     t.clear();
 }
@@ -274,8 +274,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     Ring<T::Layout::bytes> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps, job.slots,
                                 lane);
     T t;
-    t.k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1])};
-    t.v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1])};
+    t.setup(job.table);
     uint32_t worker = blockIdx.x;
     if (!division.by_block) {
         worker = worker * job.warps + warp;
@@ -312,14 +311,15 @@ template <class T, int MAX_WARPS> tq_status run_stream(const FastJob &job, cudaS
     return launch(tqk_stream<T, MAX_WARPS>, shape, "tqk_stream", job);
 }
 
-/* An entry of the table: formats, rows of a tile in fours, head dim, warps that the registers
- * allow. */
-#define TQI_FAST_KERNEL(name, kf, vf, nt, dim, warps)                      \
+/* An entry of the table: formats, rows of a tile in fours, head dim, warps of a block and slots
+ * of a warp, as measured (docs/PERFORMANCE.md). */
+#define TQI_FAST_KERNEL(name, kf, vf, nt, dim, warps, slots)               \
     const FastKernel name = {kf,                                           \
                              vf,                                           \
                              dim,                                          \
                              nt * 4,                                       \
                              warps,                                        \
+                             slots,                                        \
                              is_whole(dim),                                \
                              "tqk_" #name,                                 \
                              Blob<kf, vf, dim>::bytes,                     \
