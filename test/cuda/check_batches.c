@@ -359,10 +359,9 @@ static void two_batches(void) {
 
 void check_batches_sanitize(void) {
     static const uint32_t lengths[] = {0, 1, 65, 130};
-    for (int v = 0; v < N_VARIANTS; v++)
+    for (int v = 0; v < N_VARIANTS; v += 3)
         ragged(variants[v], (struct shape){2, 8, 128, 64, 40}, 4, lengths, "sanitize");
     ragged(variants[0], (struct shape){40, 8, 128, 64, 40}, 4, lengths, "sanitize");
-    ragged(variants[0], (struct shape){2, 4, 96, 64, 40}, 4, lengths, "sanitize");
     ragged(variants[0], (struct shape){2, 4, 64, 16, 90}, 4, lengths, "sanitize");
     few_rows(variants[1], 128, 8);
 }
