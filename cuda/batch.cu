@@ -5,6 +5,7 @@
  */
 #include "encode/encode_job.h"
 #include "run_attend.h"
+#include "step_image.h"
 
 namespace tqi {
 
@@ -39,11 +40,6 @@ Batch *batch_of(void *batch) {
 }
 
 /* ---- open and close ------------------------------------------------------------------------- */
-
-/* Tokens of a page that share words. */
-uint32_t group_tokens(uint64_t page_tokens) {
-    return (uint32_t)tqi_least(page_tokens, TQI_GROUP_MAX);
-}
 
 /* Segments end at multiples of block_rows, so that launches take whole segments. */
 Limits limits_of(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
@@ -157,83 +153,6 @@ void close_batch(void *opened) {
 
 namespace {
 
-/* Pages of a sequence that the step reads or writes. */
-uint64_t pages_of_seq(const tqi_step_seq &seq, uint64_t page_tokens) {
-    return tqi_ceil(seq.length + seq.n_append, page_tokens);
-}
-
-/* The image of the step in staging memory: places as in the room. */
-struct Image {
-    const Room *room;
-    uint8_t *memory;
-
-    template <class T> T *at(T *place) const {
-        return reinterpret_cast<T *>(memory + (reinterpret_cast<uint8_t *>(place) - room->memory));
-    }
-};
-
-/* Query rows of a sequence as segments that end at multiples of block_rows. */
-uint32_t write_segments(const Image &image, const tqi_step_seq &seq, uint32_t ids, uint32_t n) {
-    const uint32_t block = image.room->limits.block_rows;
-    tqi_segment *segments = image.at(image.room->step.segments);
-    uint32_t *row_segment = image.at(image.room->step.row_segment);
-    for (uint32_t first = 0, count; first < seq.n_query; first += count) {
-        uint32_t row = seq.query_row + first;
-        count = (uint32_t)tqi_least(seq.n_query - first, block - row % block);
-        segments[n] = tqi_segment{seq.length + seq.n_append,   ids,   count, row,
-                                  seq.n_query - first - count, {0, 0}};
-        for (uint32_t i = 0; i < count; i++)
-            row_segment[row + i] = n;
-        n++;
-    }
-    return n;
-}
-
-/* For every block of rows its first segment. */
-void write_blocks(const Image &image, uint32_t n_rows, uint32_t n_segments) {
-    const Limits &l = image.room->limits;
-    const uint32_t *row_segment = image.at(image.room->step.row_segment);
-    uint32_t *blocks = image.at(image.room->step.block_segment);
-    uint32_t n = launches_of(l, l.rows) * (l.launch_rows / l.block_rows) + 1;
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t row = (uint64_t)i * l.block_rows;
-        blocks[i] = row < n_rows ? row_segment[row] : n_segments;
-    }
-}
-
-/* New tokens of a sequence, cut at multiples of `unit` tokens of a page. */
-uint32_t write_pieces(AppendPiece *to, const tqi_step_seq &seq, uint64_t page_tokens, uint32_t unit,
-                      uint32_t n) {
-    for (uint32_t done = 0, count; done < seq.n_append; done += count) {
-        uint64_t token = seq.length + done;
-        uint32_t slot = (uint32_t)(token % page_tokens);
-        count = (uint32_t)tqi_least(seq.n_append - done, unit - slot % unit);
-        to[n++] = AppendPiece{seq.pages[token / page_tokens], slot, count, seq.append_row + done};
-    }
-    return n;
-}
-
-void write_step(Batch *b, const tqi_step *step, uint64_t page_tokens, uint8_t *memory,
-                uint32_t *table) {
-    const Image image = {&b->room, memory};
-    uint32_t n_segments = 0, n_ids = 0;
-    b->n_pieces[0] = b->n_pieces[1] = 0;
-    for (uint32_t i = 0; i < step->n_seqs; i++) {
-        const tqi_step_seq &seq = step->seqs[i];
-        uint64_t n_pages = pages_of_seq(seq, page_tokens);
-        n_segments = write_segments(image, seq, n_ids, n_segments);
-        for (int unit = 0; unit < 2; unit++)
-            b->n_pieces[unit] = write_pieces(
-                image.at(b->room.pieces[unit]), seq, page_tokens,
-                unit ? (uint32_t)page_tokens : group_tokens(page_tokens), b->n_pieces[unit]);
-        memcpy(table + n_ids, seq.pages, n_pages * sizeof *table);
-        n_ids += (uint32_t)n_pages;
-    }
-    write_blocks(image, step->query_rows, n_segments);
-    *image.at(b->room.step.head) =
-        StepHead{b->tables[b->n_tables - 1], step->query_rows, b->n_pieces[0], b->n_pieces[1]};
-}
-
 /* Copies, then the plans that captured or coming launches read. */
 tq_status upload_step(Batch *b, const Staging &staging, uint64_t n_ids, cudaStream_t stream) {
     const Room &room = b->room;
@@ -252,7 +171,7 @@ tq_status plan_on(Batch *b, const tqi_step *step, cudaStream_t stream) {
     const uint64_t page_tokens = b->state->page_tokens;
     uint64_t n_ids = 0;
     for (uint32_t i = 0; i < step->n_seqs; i++)
-        n_ids += pages_of_seq(step->seqs[i], page_tokens);
+        n_ids += pages_of_step(step->seqs[i], page_tokens);
     if (n_ids > UINT32_MAX)
         return tqi_fail(TQ_ERR_UNSUPPORTED, "batch: %llu page ids in one step",
                         (unsigned long long)n_ids);
@@ -260,8 +179,8 @@ tq_status plan_on(Batch *b, const tqi_step *step, cudaStream_t stream) {
     TQI_CUDA(cudaEventSynchronize(staging->copied)); /* two plans ago: as a rule long done */
     TQI_TRY(open_table(b, n_ids));
     TQI_TRY(open_staging(b, staging, b->room.step_bytes + n_ids * sizeof(uint32_t)));
-    write_step(b, step, page_tokens, staging->memory,
-               reinterpret_cast<uint32_t *>(staging->memory + b->room.step_bytes));
+    write_step(StepImage{&b->room, staging->memory, b->tables[b->n_tables - 1]}, *step, page_tokens,
+               b->n_pieces);
     b->rows = step->query_rows;
     b->next_staging = (b->next_staging + 1) % N_STAGING;
     return upload_step(b, *staging, n_ids, stream);
@@ -315,7 +234,9 @@ AttendCall call_of(const tqi_step_attend *job) {
     call.view = job->view;
     call.group = job->group;
     call.causal = job->causal;
+    call.window = job->window;
     call.scale = job->scale;
+    call.softcap = job->softcap;
     call.q = job->q;
     call.out = job->out;
     call.lse = job->lse;

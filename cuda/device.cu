@@ -148,6 +148,7 @@ static void fill_device(int32_t index, tqi_device *out) {
     out->batch_append = batch_append;
     out->batch_attend = batch_attend;
     out->capturing = capturing;
+    out->wait = wait_for_device;
     out->read = read_bytes;
     out->write = write_bytes;
 }

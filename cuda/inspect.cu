@@ -4,6 +4,12 @@
 
 namespace tqi {
 
+tq_status wait_for_device(void *opened) {
+    DeviceGuard guard(state_of(opened)->index);
+    TQI_TRY(guard.status());
+    return check(cudaDeviceSynchronize(), "waiting for the GPU");
+}
+
 tq_status read_bytes(void *opened, void *to, const void *from, size_t bytes) {
     State *s = state_of(opened);
     DeviceGuard guard(s->index);
@@ -17,6 +23,7 @@ tq_status write_bytes(void *opened, void *to, const void *from, size_t bytes) {
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
     TQI_CUDA(cudaDeviceSynchronize()); /* the page may still be read on some stream */
+    TQI_TRY(check(s->copy_error, "copying a shared page"));
     TQI_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
     /* Pageable memory may still be on its way, and other streams don't wait for this one. */
     return check(cudaStreamSynchronize(nullptr), "writing to the GPU");

@@ -79,6 +79,7 @@ static Schedule carve_plan(const Limits &l, uint32_t launches, uint64_t workers,
         plan.cuts = c->take<tqi_cut>(l.segments);
         plan.work = c->take<tqi_work>(workers);
         plan.pieces = c->take<tqi_pieces>(items);
+        plan.rows = c->take<tqi_row_place>(l.launch_rows);
         c->at = (c->at + 255) & ~(size_t)255;
         *launch_bytes = c->at - start;
         if (launch == 0)
@@ -143,6 +144,7 @@ PlanJob plan_of(const Room &room, uint32_t plan, const tqi_way &way, uint32_t ov
     job.launch_bytes = plan == KEPT_PLANS ? 0 : room.plan_bytes;
     job.n_launches = plan == KEPT_PLANS ? 1 : launches_of(l, l.rows);
     job.launch_blocks = way.fixed ? 1 : l.launch_rows / l.block_rows;
+    job.launch_rows = job.launch_blocks * l.block_rows;
     job.overlap = overlap;
     return job;
 }

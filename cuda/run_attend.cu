@@ -157,6 +157,7 @@ static tq_status attend_block(State *s, const tqi_attend_job *from, const PageId
     plan.way = attend.way;
     plan.step = s->one.step;
     plan.schedule = s->one.plans[KEPT_PLANS];
+    plan.launch_rows = n;
     plan.overlap = s->overlap;
     tqi_segment segment = {from->view.length, 0, n, 0, from->n_queries - first - n, {0, 0}};
     TQI_TRY(plan_one(plan, segment, s->table, ids, n_ids, stream));

@@ -61,6 +61,7 @@ tq_status batch_append(void *batch, const tqi_step_append *job, tq_stream stream
 tq_status batch_attend(void *batch, const tqi_step_attend *job, tq_stream stream);
 int capturing(void *state, tq_stream stream);
 void copy_bytes(void *state, void *to, const void *from, size_t bytes);
+tq_status wait_for_device(void *state);
 tq_status read_bytes(void *state, void *to, const void *from, size_t bytes);
 tq_status write_bytes(void *state, void *to, const void *from, size_t bytes);
 tq_status read_counts(void *state, tqi_nonfinite *out);

@@ -33,9 +33,10 @@ struct StepView {
 /* One launch's cut in device memory; the plan kernel writes it. */
 struct Schedule {
     tqi_division *share;
-    tqi_cut *cuts;      /* by segment of the step */
-    tqi_work *work;     /* by worker */
-    tqi_pieces *pieces; /* by item */
+    tqi_cut *cuts;       /* by segment of the step */
+    tqi_work *work;      /* by worker */
+    tqi_pieces *pieces;  /* by item */
+    tqi_row_place *rows; /* by query row of the launch */
 };
 
 /* Query rows of the step that a launch takes. */
@@ -81,6 +82,7 @@ struct PlanJob {
     size_t launch_bytes; /* from a launch's to the next; 0 = one place for all */
     uint32_t first_launch, n_launches;
     uint32_t launch_blocks; /* of a launch, in block_segment */
+    uint32_t launch_rows;
     uint32_t overlap;
 };
 
@@ -93,6 +95,7 @@ __host__ __device__ inline Schedule schedule_of(const PlanJob &job, uint32_t lau
     s.work = reinterpret_cast<tqi_work *>(reinterpret_cast<uint8_t *>(job.schedule.work) + at);
     s.pieces =
         reinterpret_cast<tqi_pieces *>(reinterpret_cast<uint8_t *>(job.schedule.pieces) + at);
+    s.rows = reinterpret_cast<tqi_row_place *>(reinterpret_cast<uint8_t *>(job.schedule.rows) + at);
     return s;
 }
 

@@ -92,7 +92,8 @@ __device__ uint64_t parts_of_size(const PlanJob &job, Range range, uint32_t size
 __device__ uint32_t choose_size(const PlanJob &job, Range range, const Totals &t) {
     if (t.busy_items == 0 || t.busy_items > job.way.n_blocks)
         return 0;
-    uint32_t low = (uint32_t)tqi_ceil(t.tiles, job.way.n_blocks), high = t.longest;
+    uint32_t low = (uint32_t)tqi_ceil(t.tiles, job.way.n_blocks);
+    uint32_t high = (uint32_t)tqi_ceil(t.longest, job.way.n_blocks / t.busy_items);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (parts_of_size(job, range, middle) <= job.way.n_blocks)
@@ -137,7 +138,25 @@ __device__ void write_tables(const PlanJob &job, Range range, const Totals &t,
         *range.schedule.share = share;
 }
 
-__device__ void plan(const PlanJob &job, Range range) {
+/* Where the rows of the launch stand, those that the step lacks included. */
+__device__ void place_rows(const PlanJob &job, Range range, uint32_t first_row) {
+    uint32_t n_rows = job.step.head->n_rows;
+    for (uint32_t i = threadIdx.x; i < job.launch_rows; i += THREADS) {
+        tqi_row_place place = {0, 0, 0, 0};
+        if (first_row + i < n_rows) {
+            uint32_t segment = job.step.row_segment[first_row + i];
+            const tqi_cut &cut = range.schedule.cuts[segment];
+            place.first_item = cut.first_item;
+            place.items_per_head = cut.items_per_head;
+            place.query = first_row + i - job.step.segments[segment].query_row;
+            place.exists = 1;
+        }
+        range.schedule.rows[i] = place;
+    }
+}
+
+/* The kernel behind is not allowed to begin early, and reads the plan before its wait. */
+__device__ void plan(const PlanJob &job, Range range, uint32_t first_row) {
     __shared__ Shared shared;
     Totals t = cut_segments(job, range, shared);
     if (threadIdx.x < 32) {
@@ -151,22 +170,22 @@ __device__ void plan(const PlanJob &job, Range range) {
                                      : (uint32_t)min(t.tiles, (uint64_t)job.way.n_workers);
     __syncthreads();
     write_tables(job, range, t, share);
+    place_rows(job, range, first_row);
+    __threadfence();
 }
 
 __global__ void __launch_bounds__(THREADS) tqk_plan(const __grid_constant__ PlanJob job) {
     wait_for_last_kernel();
-    allow_next_kernel();
     uint32_t launch = job.first_launch + blockIdx.x;
     const uint32_t *bounds = job.step.block_segment + launch * job.launch_blocks;
     uint32_t first = __ldcg(bounds), end = __ldcg(bounds + job.launch_blocks);
-    plan(job, Range{first, end - first, schedule_of(job, launch)});
+    plan(job, Range{first, end - first, schedule_of(job, launch)}, launch * job.launch_rows);
 }
 
 __global__ void __launch_bounds__(THREADS)
     tqk_plan_one(const __grid_constant__ PlanJob job, const __grid_constant__ tqi_segment segment,
                  uint32_t *table, const __grid_constant__ PageIds ids, uint32_t n_ids) {
     wait_for_last_kernel();
-    allow_next_kernel();
     for (uint32_t i = threadIdx.x; i < n_ids; i += THREADS)
         table[i] = ids.id[i];
     for (uint32_t i = threadIdx.x; i < segment.n_queries; i += THREADS)
@@ -177,7 +196,7 @@ __global__ void __launch_bounds__(THREADS)
         job.step.segments[0] = segment;
     }
     __syncthreads();
-    plan(job, Range{0, 1, job.schedule});
+    plan(job, Range{0, 1, job.schedule}, 0);
 }
 
 __global__ void tqk_upload_table(const __grid_constant__ PageIds ids, uint32_t n, uint32_t *table) {

@@ -179,7 +179,8 @@ __device__ __forceinline__ void to_operands(const FastJob &job, const RowPlace &
 /* ---- the kernels ------------------------------------------------------------------------------
  */
 
-/* The row of this group of lanes, rotated. */
+/* The row of this group of lanes, rotated. The plan was there before the kernel in front, or
+ * is that kernel, and then let nobody in early. */
 template <class Row>
 __device__ __forceinline__ bool rotated_row(const AttendJob &job, uint32_t warps, RowPlace *p,
                                             float *shift, Row &row) {
@@ -188,6 +189,8 @@ __device__ __forceinline__ bool rotated_row(const AttendJob &job, uint32_t warps
     RowPlace place = {};
     bool in = find_row(job, index, &place);
     *p = place;
+    wait_for_last_kernel();
+    allow_next_kernel();
     *shift = load_row(job, place, in, row);
     if (job.k.rotates)
         row.rotate_row(job.k);
@@ -202,8 +205,6 @@ __global__ void __launch_bounds__(512)
             (float *)((uint8_t *)shared + threadIdx.x / 32 * row_bytes));
     RowPlace p;
     float shift;
-    wait_for_last_kernel();
-    allow_next_kernel();
     bool in = rotated_row(job.call, blockDim.x / 32, &p, &shift, row);
     to_operands(job, p, in, shift, row);
 }
@@ -217,8 +218,6 @@ __global__ void __launch_bounds__(512)
     Row row(threadIdx.x % 32, dim, (float *)((uint8_t *)shared + threadIdx.x / 32 * row_bytes));
     RowPlace p;
     float shift;
-    wait_for_last_kernel();
-    allow_next_kernel();
     if (!rotated_row(job, blockDim.x / 32, &p, &shift, row))
         return;
     size_t at = (size_t)p.item * job.item_rows + p.in_item;

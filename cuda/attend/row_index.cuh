@@ -36,18 +36,17 @@ struct RowPlace {
 /* Row `index` of a launch, query head fastest; false beyond the last. */
 __device__ inline bool find_row(const AttendJob &job, uint32_t index, RowPlace *place) {
     uint32_t n_q_heads = job.n_heads * job.group, row = index / n_q_heads;
-    if (row >= job.range.n_rows || job.range.first_row + row >= __ldcg(&job.step.head->n_rows))
+    if (row >= job.range.n_rows)
         return false;
+    tqi_row_place known = fresh(&job.schedule.rows[row]);
     place->row = job.range.first_row + row;
-    place->q_head = index % n_q_heads;
-    uint32_t segment = __ldcg(&job.step.row_segment[place->row]);
-    tqi_cut cut = fresh(&job.schedule.cuts[segment]);
-    uint32_t query = place->row - __ldcg(&job.step.segments[segment].query_row);
-    uint32_t in_head = query * job.group + place->q_head % job.group;
+    place->q_head = index - row * n_q_heads;
     place->kv_head = place->q_head / job.group;
-    place->item = cut.first_item + place->kv_head * cut.items_per_head + in_head / job.item_rows;
+    uint32_t in_head = known.query * job.group + place->q_head - place->kv_head * job.group;
+    place->item =
+        known.first_item + place->kv_head * known.items_per_head + in_head / job.item_rows;
     place->in_item = in_head % job.item_rows;
-    return true;
+    return known.exists;
 }
 
 /* Element of a row in the caller's queries or outputs. */

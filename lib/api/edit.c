@@ -60,8 +60,8 @@ static tq_status cut_tokens(struct cut *c) {
 static tq_status cut_out(tq_cache *cache, struct tqi_seq *seq, uint64_t first, uint64_t n) {
     struct cut c = {.cache = cache, .seq = seq, .first = first, .n = n};
     int whole = n % cache->config.page_tokens == 0;
+    TQI_TRY(tqi_wait_to_edit(cache));
     TQI_TRY(tqi_scratch_open(&c.scratch, cache));
-    cache->ctx->device.use_stream(cache->state, NULL); /* shared pages are copied on it */
     tq_status status = whole ? cut_pages(&c) : cut_tokens(&c);
     tqi_scratch_close(&c.scratch);
     if (status == TQ_OK)

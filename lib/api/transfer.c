@@ -139,10 +139,17 @@ tq_status tqi_write_tokens(tq_cache *cache, const struct tqi_seq *seq, uint32_t 
     return TQ_OK;
 }
 
+tq_status tqi_wait_to_edit(const tq_cache *cache) {
+    const struct tqi_device *device = &cache->ctx->device;
+    TQI_TRY(device->wait(cache->state));
+    device->use_stream(cache->state, NULL);
+    return TQ_OK;
+}
+
 /* ---- length ------------------------------------------------------------------------------ */
 
 tq_status tqi_begin_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n) {
-    cache->ctx->device.use_stream(cache->state, NULL); /* a shared page is copied on it */
+    TQI_TRY(tqi_wait_to_edit(cache));
     return tqi_seq_make_room(&cache->seqs, seq, 0, n);
 }
 

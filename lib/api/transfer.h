@@ -43,6 +43,8 @@ tq_status tqi_write_tokens(tq_cache *cache, const struct tqi_seq *seq, uint32_t 
                            struct tqi_source *source, struct tqi_span span,
                            const struct tqi_scratch *scratch);
 
+/* Waits until pages may be copied and written outside of any stream. */
+tq_status tqi_wait_to_edit(const tq_cache *cache);
 /* Room for n tokens at the end of a sequence whose layers have one length, then its new length:
  * n, or 0 to give the room back. */
 tq_status tqi_begin_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n);

@@ -202,6 +202,11 @@ static tq_status merge(const struct tqi_device *device, const struct tqi_merge_j
     return TQ_OK;
 }
 
+static tq_status nothing_to_wait_for(void *opened) {
+    (void)opened;
+    return TQ_OK;
+}
+
 /* Both ways: page memory is host memory. */
 static tq_status move_bytes(void *opened, void *to, const void *from, size_t bytes) {
     (void)opened;
@@ -228,6 +233,7 @@ void tqi_cpu_device(struct tqi_device *out) {
         .append = append,
         .attend = attend,
         .decode = decode,
+        .wait = nothing_to_wait_for,
         .read = move_bytes,
         .write = move_bytes,
         .open_batch = tqi_cpu_open_batch,
@@ -235,6 +241,9 @@ void tqi_cpu_device(struct tqi_device *out) {
         .plan = tqi_cpu_plan,
         .batch_append = tqi_cpu_batch_append,
         .batch_attend = tqi_cpu_batch_attend,
+        .paged_append = tqi_cpu_paged_append,
+        .paged_attend = tqi_cpu_paged_attend,
+        .paged_workspace = tqi_cpu_paged_workspace,
         .merge = merge,
     };
     *out = device;

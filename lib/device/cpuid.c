@@ -1,5 +1,11 @@
 #include "device/device.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+enum { DOT_PRODUCT = 1 << 20 }; /* of the kernel's list, AT_HWCAP */
+#endif
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 
@@ -28,6 +34,10 @@ uint64_t tqi_cpu_features(void) {
         features |= TQ_CPU_AVX512VNNI;
 #elif defined(__aarch64__)
     features |= TQ_CPU_NEON; /* part of the base architecture */
+#ifdef __linux__
+    if (getauxval(AT_HWCAP) & DOT_PRODUCT)
+        features |= TQ_CPU_DOTPROD;
+#endif
 #endif
     return features;
 }

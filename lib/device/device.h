@@ -11,6 +11,7 @@
 
 #include "attend/attend.h"
 #include "attend/merge.h"
+#include "device/paged.h"
 #include "device/step.h"
 #include "encode/decode.h"
 #include "encode/encode.h"
@@ -74,14 +75,22 @@ struct tqi_device {
     /* Neither allocate nor wait for the device. */
     tq_status (*batch_append)(void *batch, const struct tqi_step_append *job, tq_stream stream);
     tq_status (*batch_attend)(void *batch, const struct tqi_step_attend *job, tq_stream stream);
+    /* Pages of the caller (paged.h); all NULL on a device that has no such kernels. They
+     * neither allocate nor, unless checked, wait for the device. */
+    tq_status (*paged_append)(void *state, const struct tqi_paged_append *job, tq_stream stream);
+    tq_status (*paged_attend)(void *state, const struct tqi_paged_attend *job, tq_stream stream);
+    size_t (*paged_workspace)(void *state, uint32_t max_seqs, uint32_t max_queries,
+                              uint32_t max_length);
     /* Joins attention over disjoint tokens; NULL on a device that can't. */
     tq_status (*merge)(const struct tqi_device *device, const struct tqi_merge_job *job,
                        tq_stream stream);
     /* Whether calls on the stream are being captured into a graph; NULL = never. */
     int (*capturing)(void *state, tq_stream stream);
+    /* Waits for all work on the device, whatever stream it is on, and tells its errors. */
+    tq_status (*wait)(void *state);
     /* Page bytes to host memory. Synchronizing. */
     tq_status (*read)(void *state, void *to, const void *from, size_t bytes);
-    /* Host memory to page bytes. Synchronizing. */
+    /* Host memory to page bytes; fails too when a copy since use_stream() did. Synchronizing. */
     tq_status (*write)(void *state, void *to, const void *from, size_t bytes);
 };
 

@@ -106,8 +106,8 @@ static struct side side_of(const struct tqi_encode_job *job, int is_v, uint32_t 
     return s;
 }
 
-static void encode_token(const struct tqi_encode_job *job, const struct side *s, const void *row,
-                         uint8_t *blob, uint32_t slot, uint8_t *keep, uint32_t keep_slot) {
+static void encode_row(const struct tqi_encode_job *job, const struct side *s, const void *row,
+                       uint8_t *blob, uint32_t slot, uint8_t *keep, uint32_t keep_slot) {
     uint32_t rounds = job->layer->rounds;
     if (keep || (rounds && s->exact))
         load_exact(s, row, rounds != 0, keep, keep_slot);
@@ -127,6 +127,13 @@ static uint8_t *keep_at(const struct tqi_encode_job *job, const struct tqi_encod
     return tqi_view_blob(&view, 0, head);
 }
 
+void tqi_encode_token(const struct tqi_encode_job *job, uint64_t row, uint32_t head, uint8_t *blob,
+                      uint32_t token, uint32_t worker) {
+    struct side k = side_of(job, 0, head, worker), v = side_of(job, 1, head, worker);
+    encode_row(job, &k, tqi_row_in(&job->k, row, head), blob, token, NULL, 0);
+    encode_row(job, &v, tqi_row_in(&job->v, row, head), blob, token, NULL, 0);
+}
+
 /* One page of one kv head. */
 static void encode_page(const struct tqi_encode_job *job, const struct tqi_encode_seq *seq,
                         uint64_t page, uint32_t head, uint32_t worker) {
@@ -142,8 +149,8 @@ static void encode_page(const struct tqi_encode_job *job, const struct tqi_encod
         uint64_t row = seq->first_row + (t - seq->length);
         uint32_t slot = (uint32_t)(t - start), keep_slot = (uint32_t)(t % TQI_EXACT_TOKENS);
         uint8_t *keep = keep_at(job, seq, t, head);
-        encode_token(job, &k, tqi_row_in(&job->k, row, head), blob, slot, keep, keep_slot);
-        encode_token(job, &v, tqi_row_in(&job->v, row, head), blob, slot, keep, keep_slot);
+        encode_row(job, &k, tqi_row_in(&job->k, row, head), blob, slot, keep, keep_slot);
+        encode_row(job, &v, tqi_row_in(&job->v, row, head), blob, slot, keep, keep_slot);
     }
 }
 

@@ -27,6 +27,8 @@ int main(int argc, char **argv) {
     tq_context_destroy(ctx);
     if (strcmp(argv[1], "avx2") == 0)
         want = TQ_CPU_AVX2;
+    if (strcmp(argv[1], "neon") == 0)
+        want = TQ_CPU_NEON | TQ_CPU_DOTPROD;
     printf("features 0x%llx\n", (unsigned long long)features);
     return features == want ? 0 : 1;
 }

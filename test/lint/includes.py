@@ -45,7 +45,7 @@ ROWS = [
     ("lib/api", DRIVER + ["lib/page", "lib/encode", "lib/attend", "lib/device", "lib/snapshot",
                           "lib/threads"], PLAIN),
     ("cuda", PUBLIC + ["lib/base/status.h", "lib/spec", "lib/device/device.h",
-                       "lib/device/step.h", "lib/page/view.h"], ANY),
+                       "lib/device/step.h", "lib/device/paged.h", "lib/page/view.h"], ANY),
     ("bindings", PUBLIC, ANY),
     ("examples", PUBLIC, ANY),
     ("bench", PUBLIC, ANY),
@@ -56,6 +56,7 @@ ROWS = [
     ("test/api", PUBLIC + ["test/common"], ANY),
     ("test/abi", PUBLIC, ANY),
     ("test/isa", PUBLIC, ANY),
+    ("test/instructions", PUBLIC, ANY),
     ("test/install", PUBLIC, ANY),
     ("test/fuzz", PUBLIC + ["test/common"], ANY),
     ("test/cuda", PUBLIC + ["test/common", "test/oracle"], ANY),
@@ -68,7 +69,7 @@ EXTRA = {
     "lib/base/hash.c": {"xxhash.h"},
     "lib/base/heap.c": {"stdlib.h"},
     "lib/base/rng.c": {"Random123/philox.h"},
-    "lib/device/cpuid.c": {"cpuid.h"},
+    "lib/device/cpuid.c": {"cpuid.h", "sys/auxv.h"},
 }
 
 # What the library may not call: pattern, words for it, files or folders that may; "*" = all
