@@ -352,42 +352,27 @@ static void test_output_exact(void **state) {
     }
 }
 
-/* A struct of an older header gets what it has room for. */
-static void test_output_older(void **state) {
-    (void)state;
-    for (size_t i = 0; i < COUNT(outputs); i++)
-        for (uint32_t size = outputs[i].first; size < outputs[i].size; size++) {
-            struct guarded whole = output(&outputs[i], outputs[i].size);
-            struct guarded part = output(&outputs[i], size);
-            OK(outputs[i].get(whole.data));
-            OK(outputs[i].get(part.data));
-            assert_memory_equal((char *)part.data + 4, (char *)whole.data + 4, size - 4);
-            guard_free(&whole);
-            guard_free(&part);
-        }
-}
-
-static void check_longer(const struct output_case *c, uint32_t size) {
+/* Older structs get what they have room for, newer ones zeros in the tail. */
+static void check_other(const struct output_case *c, uint32_t size) {
     struct guarded exact = output(c, c->size), g = output(c, size);
     const unsigned char *bytes = g.data;
     OK(c->get(exact.data));
     OK(c->get(g.data));
     CHECK(memcmp(bytes, &size, sizeof size) == 0, "%s: struct_size changed", c->name);
-    CHECK(memcmp(bytes + 4, (char *)exact.data + 4, c->size - 4) == 0, "%s of %u bytes", c->name,
-          size);
+    CHECK(memcmp(bytes + 4, (char *)exact.data + 4, (size < c->size ? size : c->size) - 4) == 0,
+          "%s of %u bytes", c->name, size);
     for (uint32_t i = c->size; i < size; i++)
         CHECK(bytes[i] == 0, "%s of %u bytes: byte %u is not cleared", c->name, size, i);
     guard_free(&exact);
     guard_free(&g);
 }
 
-static void test_output_longer(void **state) {
+static void test_output_other_sizes(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT(outputs); i++) {
-        for (uint32_t size = outputs[i].size + 1; size < outputs[i].size + 20; size++)
-            check_longer(&outputs[i], size);
-        check_longer(&outputs[i], 1000);
-        check_longer(&outputs[i], LIMIT);
+        for (uint32_t size = outputs[i].first; size < outputs[i].size + 20; size++)
+            check_other(&outputs[i], size);
+        check_other(&outputs[i], LIMIT);
     }
 }
 
@@ -408,9 +393,8 @@ int main(void) {
         cmocka_unit_test(test_input_short),        cmocka_unit_test(test_input_older),
         cmocka_unit_test(test_input_exact),        cmocka_unit_test(test_input_longer),
         cmocka_unit_test(test_input_unknown_tail), cmocka_unit_test(test_input_too_long),
-        cmocka_unit_test(test_output_refused),     cmocka_unit_test(test_output_older),
-        cmocka_unit_test(test_output_exact),       cmocka_unit_test(test_output_longer),
-        cmocka_unit_test(test_output_contents),
+        cmocka_unit_test(test_output_refused),     cmocka_unit_test(test_output_exact),
+        cmocka_unit_test(test_output_other_sizes), cmocka_unit_test(test_output_contents),
     };
     return cmocka_run_group_tests_name("struct_size", tests, set_up, tear_down);
 }
