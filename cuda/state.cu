@@ -194,6 +194,7 @@ static tq_status new_layer(State *s, tqi_layer *layer, size_t bytes) {
 static tq_status prepare_fast_on(State *s, const LayerState *l) {
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
+    TQI_TRY(encode_fast_prepare(l->side));
     return prepare_fast(l->side[0], l->side[1]);
 }
 

@@ -4,30 +4,53 @@
 
 #include "host.h"
 #include "params.h"
+#include "state.h"
 
 namespace tqi {
 
-/* A run of consecutive pages of one sequence. */
+/* New tokens that lie one behind another in one page. */
+struct AppendPiece {
+    uint32_t page; /* id */
+    uint32_t slot; /* of the first token in the page */
+    uint32_t n;    /* tokens */
+    uint32_t row;  /* of the first token in the caller's rows */
+};
+
+/* Rows for a run of consecutive pages of one sequence, or pieces of many sequences. */
 struct EncodeJob {
     Side side[2];
     RowsIn rows[2];
     Pages pages;
     uint32_t n_heads;
+    uint32_t n_sms;
+    uint64_t *counts;            /* replaced NaNs, infinities */
+    const uint32_t *host_flips;  /* of the longer side that rotates, on the host; or NULL */
+    uint32_t n_flips;
+    uint32_t aligned;    /* bit side: rows can be read 16 bytes at a time */
     uint32_t n_pages;    /* of this launch */
     uint64_t first_page; /* index in the sequence */
     uint64_t length;     /* tokens before the append */
     uint64_t end;        /* and after */
-    uint64_t *counts;    /* replaced NaNs, infinities */
-    uint32_t aligned;    /* bit side: rows can be read 16 bytes at a time */
+    /* Pieces that plan() left in device memory; NULL: pages `ids`. No piece crosses a token
+     * group (encode_takes_groups()) or else a page. Their number lies on the device as well. */
+    const AppendPiece *pieces;
+    const uint32_t *n_pieces;
+    uint32_t max_pieces;
     PageIds ids;
 };
 
+/* What appends to a layer have in common; rows, pages or pieces are the caller's. */
+EncodeJob encode_job_of(const State *s, const tqi_layer *layer, const tqi_page_view &view,
+                        const tq_rows_in &k, const tq_rows_in &v);
 /* Whether the build has code for the current GPU. */
 bool encode_any_runs();
-/* Allows the shared memory that rows of this length need; once per device and layer. */
+/* Allows the shared memory that rows of these layers need; once per device and layer. */
 tq_status encode_any_prepare(uint32_t dim);
-/* The fastest kernel for the layer. */
+tq_status encode_fast_prepare(const Side side[2]);
+/* The fastest kernels for the layer. */
 tq_status encode(const EncodeJob &job, cudaStream_t stream);
+/* Whether encode() wants pieces cut at token groups (else at pages only). */
+bool encode_takes_groups(const Side side[2]);
 /* Name of the fast kernel, NULL when encode_any() serves. */
 const char *fast_encoder_name(uint32_t k_format, uint32_t v_format, const tqi_layout &k,
                               const tqi_layout &v);

@@ -19,7 +19,7 @@ NVCCFLAGS := -std=c++17 -O3 -cudart static $(CUDA_GENCODE) -Icuda -Ilib -Iinclud
 	-Xcompiler -fPIC,-fvisibility=hidden,-fno-threadsafe-statics,-fno-exceptions,-fno-rtti \
 	$(if $(filter 1,$(WERROR)),-Werror all-warnings)
 # Codes are cut from sums of rounded operations here as well.
-$(B)/cuda/encode/%.cu.o: NVCCFLAGS += -fmad=false
+$(B)/cuda/encode/%.cu.o $(B)/cuda/encode/inst/%.cu.o: NVCCFLAGS += -fmad=false
 
 $(B)/cuda/%.cu.o: cuda/%.cu | need-build
 	@mkdir -p $(@D)
