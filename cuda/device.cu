@@ -142,7 +142,15 @@ static void fill_device(int32_t index, tqi_device *out) {
     out->append = append;
     out->attend = attend;
     out->decode = decode;
+    out->open_batch = open_batch;
+    out->close_batch = close_batch;
+    out->plan = plan_batch;
+    out->batch_append = batch_append;
+    out->batch_attend = batch_attend;
+    out->capturing = capturing;
+    out->wait = wait_for_device;
     out->read = read_bytes;
+    out->write = write_bytes;
 }
 
 } /* namespace tqi */

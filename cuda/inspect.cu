@@ -1,8 +1,14 @@
-/* Functions of the device that wait for it: reading pages and rows, counters, means. */
+/* Functions of the device that wait for it: reading and writing pages, rows, counters, means. */
 #include "inspect/inspect.h"
 #include "state.h"
 
 namespace tqi {
+
+tq_status wait_for_device(void *opened) {
+    DeviceGuard guard(state_of(opened)->index);
+    TQI_TRY(guard.status());
+    return check(cudaDeviceSynchronize(), "waiting for the GPU");
+}
 
 tq_status read_bytes(void *opened, void *to, const void *from, size_t bytes) {
     State *s = state_of(opened);
@@ -10,6 +16,17 @@ tq_status read_bytes(void *opened, void *to, const void *from, size_t bytes) {
     TQI_TRY(guard.status());
     TQI_CUDA(cudaDeviceSynchronize());
     return check(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "reading from the GPU");
+}
+
+tq_status write_bytes(void *opened, void *to, const void *from, size_t bytes) {
+    State *s = state_of(opened);
+    DeviceGuard guard(s->index);
+    TQI_TRY(guard.status());
+    TQI_CUDA(cudaDeviceSynchronize()); /* the page may still be read on some stream */
+    TQI_TRY(check(s->copy_error, "copying a shared page"));
+    TQI_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    /* Pageable memory may still be on its way, and other streams don't wait for this one. */
+    return check(cudaStreamSynchronize(nullptr), "writing to the GPU");
 }
 
 tq_status read_counts(void *opened, tqi_nonfinite *out) {

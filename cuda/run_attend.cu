@@ -1,73 +1,51 @@
 /* Attend: from the job of the api to launches. */
-#include "attend/fast_job.h"
-#include "state.h"
+#include "run_attend.h"
 
 namespace tqi {
 
-/* ---- the generic path ----------------------------------------------------------------------- */
+/* ---- the job of a launch -------------------------------------------------------------------- */
 
-static uint64_t div_up(uint64_t n, uint64_t by) {
-    return n / by + (n % by != 0);
+/* Whether four elements of every row can be read at a time. */
+static uint32_t is_aligned(const tq_rows_in &q) {
+    uint64_t size = q.dtype == TQ_F32 ? 4 : 2;
+    uint64_t all =
+        (uint64_t)q.data | (uint64_t)q.token_stride * size | (uint64_t)q.head_stride * size;
+    return all % (4 * size) == 0;
 }
 
-static uint64_t clamp(uint64_t n, uint64_t low, uint64_t high) {
-    return n < low ? low : n > high ? high : n;
+/* What the integers of a side count. */
+static float step_of(const Side &side) {
+    return side.layout.kind == TQI_KIND_LM     ? 2 * side.unit
+           : side.layout.kind == TQI_KIND_INT8 ? side.unit
+                                               : 1.0f;
 }
 
-/* Splits so that every multiprocessor has work, none of less than a few pages. */
-static void split_any(const State *s, AttendJob *job) {
-    const uint64_t blocks_per_sm = 4, least_tokens = 256, tile_rows = 8;
-    uint64_t blocks = job->n_heads * div_up(job->rows, tile_rows);
-    uint64_t most = s->row_splits / ((uint64_t)job->rows * job->n_heads);
-    uint64_t want = clamp(div_up(s->n_sms * blocks_per_sm, blocks), 1, MAX_SPLITS);
-    want = clamp(want, 1, clamp(div_up(job->length, least_tokens), 1, most));
-    job->split_tokens = div_up(div_up(job->length, want), job->pages.page_tokens);
-    job->split_tokens = clamp(job->split_tokens, 1, UINT64_MAX) * job->pages.page_tokens;
-    job->n_splits = (uint32_t)clamp(div_up(job->length, job->split_tokens), 1, want);
+static void fill_job(const State *s, const Room *room, const AttendCall &call, AttendJob *job) {
+    const LayerState *layer = layer_of(call.layer);
+    job->k = layer->side[0];
+    job->v = layer->side[1];
+    job->pages = pages_of(call.view);
+    job->q = rows_in(call.q);
+    job->out = rows_out(call.out);
+    job->lse = call.lse;
+    job->n_heads = s->n_kv_heads;
+    job->group = call.group;
+    job->causal = call.causal != 0;
+    job->aligned = is_aligned(call.q);
+    job->overlap = s->overlap;
+    job->window = call.window;
+    job->scale = call.scale;
+    job->softcap = call.softcap;
+    job->sinks = layer->sinks;
+    job->step = room->step;
+    job->queries = room->queries;
+    job->shift = room->shift;
+    job->partial = room->partial;
+    job->partial_ml = room->partial_ml;
+    job->item_rows = ANY_ROWS;
+    job->n_blocks = s->n_sms * ANY_BLOCKS_PER_SM;
+    job->v_unit = 1;
 }
-
-/* Lays the workspace out for the block of queries at hand. */
-static void lay_out_any(const State *s, AttendJob *job) {
-    uint64_t rows = (uint64_t)job->rows * job->n_heads;
-    job->table = s->table;
-    job->queries = reinterpret_cast<float *>(s->workspace);
-    job->shift = job->queries + rows * s->k_dim;
-    job->states = job->shift + rows;
-}
-
-static AttendJob attend_job(const State *s, const tqi_attend_job *from) {
-    const LayerState *layer = layer_of(from->layer);
-    AttendJob job = {};
-    job.k = layer->side[0];
-    job.v = layer->side[1];
-    job.pages = pages_of(from->view);
-    job.q = rows_in(from->q);
-    job.out = rows_out(from->out);
-    job.lse = from->lse;
-    job.n_heads = s->n_kv_heads;
-    job.group = from->group;
-    job.n_queries = from->n_queries;
-    job.causal = from->causal;
-    job.length = from->view.length;
-    job.scale = from->scale;
-    return job;
-}
-
-/* Queries go in blocks whose states fit into the workspace. */
-static tq_status attend_blocks(const State *s, AttendJob *job, cudaStream_t stream) {
-    uint64_t per_query = (uint64_t)job->group * job->n_heads;
-    uint64_t block = clamp(s->row_splits / per_query, 1, job->n_queries);
-    for (uint64_t first = 0; first < job->n_queries; first += block) {
-        job->first_query = (uint32_t)first;
-        job->rows = (uint32_t)clamp(job->n_queries - first, 1, block) * job->group;
-        split_any(s, job);
-        lay_out_any(s, job);
-        TQI_TRY(attend_any(*job, stream));
-    }
-    return TQ_OK;
-}
-
-/* ---- the fast path -------------------------------------------------------------------------- */
 
 /* Two slots a warp where that leaves enough warps, else one. */
 static tq_status shape_block(const State *s, const FastKernel *kernel, FastJob *job) {
@@ -82,94 +60,123 @@ static tq_status shape_block(const State *s, const FastKernel *kernel, FastJob *
     return tqi_fail(TQ_ERR_INTERNAL, "%s: a page does not fit into shared memory", kernel->name);
 }
 
-/* Few items: as many blocks for each as there are multiprocessors. Else, and where that would
- * leave many idle, warps. */
-static void choose_schedule(const State *s, FastJob *job) {
-    const uint64_t total = (uint64_t)job->n_items * job->n_tiles;
-    uint64_t parts = clamp(s->n_sms / job->n_items, 1, job->n_tiles);
-    uint64_t busy = parts * job->n_items, workers = (uint64_t)s->n_sms * job->warps;
-    bool few = job->n_items <= s->n_sms;
-    bool short_rows = total < 4 * workers;
-    job->parts = (uint32_t)parts;
-    job->workers = (uint32_t)clamp(total, 1, workers);
-    job->schedule =
-        few && (short_rows || 4 * busy >= 3 * (uint64_t)s->n_sms) ? SCHEDULE_BLOCK : SCHEDULE_WARP;
+static tq_status fill_fast(const State *s, const Room *room, const LayerState *layer,
+                           const FastKernel *kernel, FastJob *job) {
+    job->call.item_rows = kernel->heads;
+    job->call.n_blocks = s->n_sms;
+    job->call.v_unit = step_of(job->call.v);
+    job->page_bytes = (uint32_t)job->call.pages.page_bytes;
+    job->k_step = step_of(job->call.k);
+    memcpy(job->table, layer->table, sizeof job->table);
+    job->fragments = reinterpret_cast<uint32_t *>(room->queries);
+    job->q_scale = room->q_scale;
+    job->q_half = room->q_half;
+    return shape_block(s, kernel, job);
 }
 
-static void lay_out_fast(const State *s, FastJob *job) {
-    uint64_t rows = (uint64_t)job->n_items * job->heads_per_item;
-    uint64_t words = rows / 4 * 32 * fragment_words(job->call.k.format, s->k_dim);
-    uint64_t pieces = job->schedule == SCHEDULE_BLOCK ? (uint64_t)job->n_items * job->parts
-                                                      : (uint64_t)job->n_items + job->workers;
-    job->call.table = s->table;
-    job->partial = reinterpret_cast<float *>(s->workspace); /* 16-byte stores */
-    job->partial_ml =
-        reinterpret_cast<float2 *>(job->partial + pieces * job->heads_per_item * s->v_dim);
-    job->fragments = reinterpret_cast<uint32_t *>(job->partial_ml + pieces * job->heads_per_item);
-    job->q_scale = reinterpret_cast<float *>(job->fragments + words);
-    job->q_half = reinterpret_cast<int32_t *>(job->q_scale + rows);
-    job->shift = reinterpret_cast<float *>(job->q_half + rows);
+static void fill_way(const AttendCall &call, const FastKernel *fast, const FastJob &job,
+                     tqi_way *way) {
+    way->rows = job.call.item_rows;
+    way->n_heads = job.call.n_heads;
+    way->group = job.call.group;
+    way->n_blocks = fast ? job.call.n_blocks : 0;
+    way->n_workers = fast ? job.call.n_blocks * job.warps : job.call.n_blocks;
+    way->page_tokens = job.call.pages.page_tokens;
+    way->causal = job.call.causal;
+    way->fixed = call.fixed;
+    way->window = job.call.window;
 }
 
-/* What the integers of a side count. */
-static float step_of(const Side &side) {
-    return side.layout.kind == TQI_KIND_LM     ? 2 * side.unit
-           : side.layout.kind == TQI_KIND_INT8 ? side.unit
-                                               : 1.0f;
-}
-
-static tq_status run_fast(const FastJob &job, const FastKernel *kernel, const uint32_t *pages,
-                          cudaStream_t stream) {
-    PageIds ids;
-    uint32_t n = job.n_tiles < ID_CHUNK ? job.n_tiles : ID_CHUNK;
-    memcpy(ids.id, pages, n * sizeof *pages);
-    TQI_TRY(prepare_queries(job, ids, n, stream));
-    TQI_TRY(kernel->run(job, stream));
-    return merge_pieces(job, stream);
-}
-
-/* Blocks of queries whose items fit into the workspace. */
-static tq_status attend_fast(const State *s, const LayerState *layer, const AttendJob &call,
-                             const FastKernel *kernel, const uint32_t *pages, cudaStream_t stream) {
-    FastJob job = {};
-    job.call = call;
-    job.heads_per_item = kernel->heads;
-    job.n_tiles = (uint32_t)div_up(call.length, call.pages.page_tokens);
-    job.k_step = step_of(call.k);
-    job.v_step = step_of(call.v);
-    job.overlap = s->overlap;
-    memcpy(job.table, layer->table, sizeof job.table);
-    TQI_TRY(shape_block(s, kernel, &job));
-    if (job.n_tiles > ID_CHUNK)
-        TQI_TRY(
-            upload_table(pages + ID_CHUNK, job.n_tiles - ID_CHUNK, s->table + ID_CHUNK, stream));
-    uint64_t items = clamp(s->fast_rows / kernel->heads / call.n_heads, 1, UINT32_MAX);
-    uint64_t block = clamp(items * kernel->heads / call.group, 1, call.n_queries);
-    for (uint64_t first = 0; first < call.n_queries; first += block) {
-        job.call.first_query = (uint32_t)first;
-        job.call.rows = (uint32_t)(clamp(call.n_queries - first, 1, block) * call.group);
-        job.items_per_head = (uint32_t)div_up(job.call.rows, kernel->heads);
-        job.n_items = call.n_heads * job.items_per_head;
-        choose_schedule(s, &job);
-        lay_out_fast(s, &job);
-        TQI_TRY(run_fast(job, kernel, pages, stream));
-    }
+tq_status make_attend(const State *s, const Room *room, const AttendCall &call, Attend *out) {
+    memset(out, 0, sizeof *out); /* ways are compared as bytes */
+    FastJob *job = &out->job;
+    fill_job(s, room, call, &job->call);
+    /* rows of one query token decide, so that a layer has one kernel */
+    if (!call.window && call.softcap == 0)
+        out->fast = find_fast(job->call.k.format, job->call.v.format, job->call.k.layout,
+                              job->call.v.layout, call.group);
+    if (out->fast)
+        TQI_TRY(fill_fast(s, room, layer_of(call.layer), out->fast, job));
+    fill_way(call, out->fast, *job, &out->way);
     return TQ_OK;
 }
 
-/* ---- attend --------------------------------------------------------------------------------- */
+tq_status run_launch(const Attend &attend, cudaStream_t stream) {
+    const FastJob &job = attend.job;
+    if (attend.fast) {
+        TQI_TRY(prepare_operands(job, stream));
+        TQI_TRY(attend.fast->run(job, stream));
+    } else {
+        TQI_TRY(prepare_rows(job.call, stream));
+        TQI_TRY(attend_any(job.call, stream));
+    }
+    return merge_pieces(job.call, stream);
+}
 
-static tq_status attend_on(const State *s, const tqi_attend_job *from, cudaStream_t stream) {
-    const LayerState *layer = layer_of(from->layer);
-    AttendJob job = attend_job(s, from);
-    uint64_t n_pages = div_up(job.length, job.pages.page_tokens);
-    /* rows of one query token decide, so that a layer has one kernel */
-    const FastKernel *fast =
-        find_fast(job.k.format, job.v.format, job.k.layout, job.v.layout, job.group);
-    if (fast && n_pages)
-        return attend_fast(s, layer, job, fast, from->view.pages, stream);
-    TQI_TRY(upload_table(from->view.pages, n_pages, s->table, stream));
-    return attend_blocks(s, &job, stream);
+/* ---- a single sequence ---------------------------------------------------------------------- */
+
+/* Rows from query token `first` on. */
+static const void *row_at(const tq_rows_in &rows, uint64_t first) {
+    int64_t size = rows.dtype == TQ_F32 ? 4 : 2;
+    return static_cast<const uint8_t *>(rows.data) + (int64_t)first * rows.token_stride * size;
+}
+
+static void *row_at(const tq_rows_out &rows, uint64_t first) {
+    int64_t size = rows.dtype == TQ_F32 ? 4 : 2;
+    return static_cast<uint8_t *>(rows.data) + (int64_t)first * rows.token_stride * size;
+}
+
+static AttendCall call_of(const tqi_attend_job *job) {
+    AttendCall call = {};
+    call.layer = job->layer;
+    call.view = job->view;
+    call.group = job->group;
+    call.causal = job->causal;
+    call.window = job->window;
+    call.scale = job->scale;
+    call.softcap = job->softcap;
+    call.q = job->q;
+    call.out = job->out;
+    call.lse = job->lse;
+    return call;
+}
+
+/* Query tokens [first, first + n) of the call as a step of one segment. */
+static tq_status attend_block(State *s, const tqi_attend_job *from, const PageIds &ids,
+                              uint32_t n_ids, uint32_t first, uint32_t n, cudaStream_t stream) {
+    AttendCall call = call_of(from);
+    Attend attend;
+    call.q.data = row_at(from->q, first);
+    call.out.data = row_at(from->out, first);
+    if (from->lse)
+        call.lse = from->lse + (size_t)first * s->n_q_heads;
+    TQI_TRY(make_attend(s, &s->one, call, &attend));
+    attend.job.call.range = RowRange{0, n};
+    attend.job.call.schedule = s->one.plans[KEPT_PLANS];
+    PlanJob plan = {};
+    plan.way = attend.way;
+    plan.step = s->one.step;
+    plan.schedule = s->one.plans[KEPT_PLANS];
+    plan.launch_rows = n;
+    plan.overlap = s->overlap;
+    tqi_segment segment = {from->view.length, 0, n, 0, from->n_queries - first - n, {0, 0}};
+    TQI_TRY(plan_one(plan, segment, s->table, ids, n_ids, stream));
+    return run_launch(attend, stream);
+}
+
+static tq_status attend_on(State *s, const tqi_attend_job *from, cudaStream_t stream) {
+    const uint64_t n_pages = tqi_ceil(from->view.length, from->view.page_tokens);
+    const uint32_t block = s->one.limits.rows;
+    PageIds ids;
+    uint32_t n_ids = (uint32_t)tqi_least(n_pages, ID_CHUNK);
+    if (n_ids)
+        memcpy(ids.id, from->view.pages, n_ids * sizeof *ids.id);
+    TQI_TRY(upload_table(from->view.pages + n_ids, n_pages - n_ids, s->table + n_ids, stream));
+    for (uint32_t first = 0; first < from->n_queries; first += block) {
+        uint32_t n = (uint32_t)tqi_least(from->n_queries - first, block);
+        TQI_TRY(attend_block(s, from, ids, first ? 0 : n_ids, first, n, stream));
+    }
+    return TQ_OK;
 }
 
 tq_status attend(void *opened, const tqi_attend_job *from, tq_stream on) {
@@ -177,9 +184,9 @@ tq_status attend(void *opened, const tqi_attend_job *from, tq_stream on) {
     cudaStream_t stream = static_cast<cudaStream_t>(on);
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
-    TQI_TRY(take_workspace(s, stream));
+    TQI_TRY(take_room(&s->one, stream));
     tq_status status = attend_on(s, from, stream);
-    tq_status marked = give_workspace(s, stream);
+    tq_status marked = give_room(&s->one, stream);
     return status == TQ_OK ? marked : status;
 }
 

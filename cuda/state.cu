@@ -6,49 +6,16 @@
 
 namespace tqi {
 
-/* (row, split) states: enough to split one query token for every multiprocessor, bounded for
- * caches of very many heads. */
-static uint64_t row_splits_of(uint64_t n_q_heads) {
-    const uint64_t limit = 16384;
-    uint64_t n = n_q_heads * MAX_SPLITS;
-    return n < limit ? n : n_q_heads > limit ? n_q_heads : limit;
-}
-
-/* Rows of a kv head, padded to a tile. */
-static uint64_t padded_group(uint64_t group) {
-    return group <= 8 ? 8 : (group + 15) / 16 * 16;
-}
-
-/* Items of several query tokens where there are few heads. */
-static uint64_t fast_rows_of(uint64_t n_heads, uint64_t group) {
-    const uint64_t limit = 16384;
-    uint64_t padded = n_heads * padded_group(group), queries = limit / padded;
-    return padded * (queries < 1 ? 1 : queries > 8 ? 8 : queries);
-}
-
-static size_t fast_bytes(const State *s) {
-    size_t pieces = s->fast_rows + (size_t)s->n_sms * PIECE_ROWS_PER_SM;
-    return s->fast_rows * (s->k_dim * sizeof(uint32_t) + 3 * sizeof(float)) +
-           pieces * (s->v_dim + 2) * sizeof(float) + 256;
-}
-
 static void *device_alloc(State *s, size_t bytes) {
     return tqi_alloc(s->heap, 1, bytes, TQ_MEM_DEVICE);
 }
 
 static tq_status allocate(State *s) {
-    s->row_splits = row_splits_of(s->n_q_heads);
-    s->workspace_bytes = s->row_splits * (s->k_dim + s->v_dim + 3) * sizeof(float);
-    s->fast_rows = fast_rows_of(s->n_kv_heads, s->n_q_heads / s->n_kv_heads);
-    if (s->workspace_bytes < fast_bytes(s))
-        s->workspace_bytes = fast_bytes(s);
     s->counts = static_cast<uint64_t *>(device_alloc(s, 2 * sizeof(uint64_t)));
-    s->workspace = static_cast<uint8_t *>(device_alloc(s, s->workspace_bytes));
     if (s->max_pages)
         s->table = static_cast<uint32_t *>(device_alloc(s, s->max_pages * sizeof(uint32_t)));
-    if (!s->counts || !s->workspace || (s->max_pages && !s->table))
+    if (!s->counts || (s->max_pages && !s->table))
         return TQ_ERR_OUT_OF_MEMORY;
-    TQI_CUDA(cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming));
     return check(cudaMemset(s->counts, 0, 2 * sizeof(uint64_t)), "clearing the counters");
 }
 
@@ -95,11 +62,9 @@ void close_state(void *opened) {
         DeviceGuard guard(s->index);
         /* Nobody is left to tell of an error; memory must not be freed under a kernel. */
         (void)cudaDeviceSynchronize();
-        if (s->done)
-            (void)cudaEventDestroy(s->done);
+        close_room(s, &s->one);
     }
     tqi_free(s->heap, s->counts, 1, 2 * sizeof(uint64_t), TQ_MEM_DEVICE);
-    tqi_free(s->heap, s->workspace, 1, s->workspace_bytes, TQ_MEM_DEVICE);
     tqi_free(s->heap, s->table, 1, s->max_pages * sizeof(uint32_t), TQ_MEM_DEVICE);
     tqi_free(s->heap, s, 1, sizeof *s, TQ_MEM_HOST);
 }
@@ -170,6 +135,18 @@ static void fill_byte_table(const tqi_rows *rows, uint32_t out[2]) {
     }
 }
 
+/* Behind the sections: logits of the sinks, all NaN where there are none. */
+static tq_status set_sinks(State *s, LayerState *l, size_t at, const float *sinks) {
+    DeviceGuard guard(s->index);
+    TQI_TRY(guard.status());
+    size_t bytes = s->n_q_heads * sizeof(float);
+    uint8_t *to = l->block + at;
+    l->sinks = reinterpret_cast<const float *>(to);
+    if (!sinks)
+        return check(cudaMemset(to, 0xff, bytes), "clearing the sinks");
+    return check(cudaMemcpy(to, sinks, bytes, cudaMemcpyHostToDevice), "copying the sinks");
+}
+
 static tq_status upload(State *s, LayerState *l, const Section *sections) {
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
@@ -191,11 +168,45 @@ static tq_status new_layer(State *s, tqi_layer *layer, size_t bytes) {
     return l->block ? TQ_OK : TQ_ERR_OUT_OF_MEMORY; /* unset_layer() cleans up */
 }
 
-static tq_status prepare_fast_on(State *s, const LayerState *l) {
+/* Single calls of many query tokens go in blocks. */
+static Limits limits_of_one(const State *s) {
+    const uint32_t most_rows = 16384, most_queries = 8;
+    uint32_t queries = most_rows / s->n_q_heads;
+    queries = queries < 1 ? 1 : queries > most_queries ? most_queries : queries;
+    return Limits{1, queries, queries, queries, 0, 0};
+}
+
+/* Whether the layers so far need less memory than one with this kernel. */
+static bool add_shape(State *s, const KernelShape &shape) {
+    KernelShape *same = s->shapes;
+    while (same < s->shapes + s->n_shapes && same->item_rows != shape.item_rows)
+        same++;
+    if (same < s->shapes + s->n_shapes && same->workers >= shape.workers)
+        return false;
+    if (same == s->shapes + s->n_shapes)
+        s->n_shapes++;
+    *same = shape;
+    return true;
+}
+
+/* Memory for calls on the layer; upload() has waited for the device. */
+static tq_status make_room(State *s, const tqi_layer *layer) {
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
-    TQI_TRY(encode_fast_prepare(l->side));
-    return prepare_fast(l->side[0], l->side[1]);
+    const Side *side = layer_of(layer)->side;
+    s->page_tokens = side[0].layout.tokens;
+    TQI_TRY(encode_fast_prepare(side));
+    TQI_TRY(prepare_fast(side[0], side[1]));
+    const FastKernel *fast = find_fast(side[0].format, side[1].format, side[0].layout,
+                                       side[1].layout, s->n_q_heads / s->n_kv_heads);
+    const KernelShape any = {ANY_ROWS, s->n_sms * ANY_BLOCKS_PER_SM};
+    bool is_new = add_shape(s, any);
+    if (fast)
+        is_new |= add_shape(s, KernelShape{fast->heads, s->n_sms * fast->max_warps});
+    if (!is_new)
+        return TQ_OK;
+    close_room(s, &s->one);
+    return open_room(s, limits_of_one(s), &s->one);
 }
 
 tq_status set_layer(void *opened, tqi_layer *layer) {
@@ -204,14 +215,15 @@ tq_status set_layer(void *opened, tqi_layer *layer) {
     size_t bytes = lay_out(layer, 0, 0, sections);
     bytes = lay_out(layer, 1, bytes, sections + SECTIONS);
     if (!layer->device)
-        TQI_TRY(new_layer(s, layer, bytes));
+        TQI_TRY(new_layer(s, layer, bytes + s->n_q_heads * sizeof(float)));
     LayerState *l = layer_of(layer);
     TQI_TRY(upload(s, l, sections));
     fill_side(&layer->k, l->block, sections, &l->side[0]);
     fill_side(&layer->v, l->block, sections + SECTIONS, &l->side[1]);
     fill_byte_table(&layer->k, l->table[0]);
     fill_byte_table(&layer->v, l->table[1]);
-    return prepare_fast_on(s, l);
+    TQI_TRY(set_sinks(s, l, bytes, layer->sinks));
+    return make_room(s, layer);
 }
 
 void unset_layer(void *opened, tqi_layer *layer) {
@@ -226,38 +238,6 @@ void unset_layer(void *opened, tqi_layer *layer) {
     tqi_free(s->heap, l->block, 1, l->block_bytes, TQ_MEM_DEVICE);
     tqi_free(s->heap, l, 1, sizeof *l, TQ_MEM_HOST);
     layer->device = nullptr;
-}
-
-/* ---- workspace ------------------------------------------------------------------------------ */
-
-static tq_status is_capturing(cudaStream_t stream, bool *out) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    TQI_CUDA(cudaStreamIsCapturing(stream, &status));
-    *out = status != cudaStreamCaptureStatusNone;
-    return TQ_OK;
-}
-
-/* Callers hold the workspace only while they launch: a short wait. A graph is ordered by
- * whoever replays it. */
-tq_status take_workspace(State *s, cudaStream_t stream) {
-    bool capturing = false;
-    while (__atomic_test_and_set(&s->busy, __ATOMIC_ACQUIRE)) {
-    }
-    tq_status status = is_capturing(stream, &capturing);
-    if (status == TQ_OK && !capturing)
-        status = check(cudaStreamWaitEvent(stream, s->done, 0), "waiting for the workspace");
-    if (status != TQ_OK)
-        __atomic_clear(&s->busy, __ATOMIC_RELEASE);
-    return status;
-}
-
-tq_status give_workspace(State *s, cudaStream_t stream) {
-    bool capturing = false;
-    tq_status status = is_capturing(stream, &capturing);
-    if (status == TQ_OK && !capturing)
-        status = check(cudaEventRecord(s->done, stream), "marking the workspace");
-    __atomic_clear(&s->busy, __ATOMIC_RELEASE);
-    return status;
 }
 
 } /* namespace tqi */

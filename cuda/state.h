@@ -4,6 +4,7 @@
 
 #include "host.h"
 #include "params.h"
+#include "room.h"
 
 namespace tqi {
 
@@ -12,15 +13,11 @@ struct State {
     int index; /* of the GPU */
     uint32_t n_sms;
     uint32_t n_kv_heads, n_q_heads, k_dim, v_dim;
-    uint64_t *counts; /* device: replaced NaNs, infinities */
-    /* One workspace for all calls of attention: `busy` orders the callers on the host,
-     * `done` their work on the device. */
-    char busy;
-    cudaEvent_t done;
-    uint8_t *workspace;
-    size_t workspace_bytes;
-    uint64_t row_splits;   /* (row, split) states that the workspace has room for */
-    uint64_t fast_rows;    /* rows of items, and of pieces beyond one per item, for the fast path */
+    uint32_t page_tokens; /* known with the first layer */
+    uint64_t *counts;     /* device: replaced NaNs, infinities */
+    Room one;             /* of calls for a single sequence; opened with the first layer */
+    KernelShape shapes[MAX_SHAPES];
+    uint32_t n_shapes;
     uint32_t shared_limit; /* bytes of a block */
     uint32_t overlap;      /* launches may overlap */
     uint32_t *table;       /* page ids of the sequence at hand, [max_pages] */
@@ -32,6 +29,7 @@ struct State {
 
 struct LayerState {
     Side side[2];
+    const float *sinks;   /* device: [n_q_heads] logits, NaN = none; the address stays */
     uint32_t table[2][2]; /* K, V: values of the book as bytes */
     uint8_t *block;       /* device: signs, matrices, means, scales */
     size_t block_bytes;
@@ -50,17 +48,22 @@ void close_state(void *state);
 tq_status set_layer(void *state, tqi_layer *layer);
 void unset_layer(void *state, tqi_layer *layer);
 
-/* The workspace for work on a stream: take it, launch, give it back. */
-tq_status take_workspace(State *s, cudaStream_t stream);
-tq_status give_workspace(State *s, cudaStream_t stream);
-
 /* ---- run.cu, inspect.cu: the functions of struct tqi_device ------------------------------- */
 
 tq_status append(void *state, const tqi_encode_job *job, tq_stream stream);
 tq_status attend(void *state, const tqi_attend_job *job, tq_stream stream);
 void use_stream(void *state, tq_stream stream);
+/* batch.cu */
+tq_status open_batch(void *state, uint32_t max_seqs, uint32_t max_tokens, void **batch);
+void close_batch(void *batch);
+tq_status plan_batch(void *batch, const tqi_step *step, tq_stream stream);
+tq_status batch_append(void *batch, const tqi_step_append *job, tq_stream stream);
+tq_status batch_attend(void *batch, const tqi_step_attend *job, tq_stream stream);
+int capturing(void *state, tq_stream stream);
 void copy_bytes(void *state, void *to, const void *from, size_t bytes);
+tq_status wait_for_device(void *state);
 tq_status read_bytes(void *state, void *to, const void *from, size_t bytes);
+tq_status write_bytes(void *state, void *to, const void *from, size_t bytes);
 tq_status read_counts(void *state, tqi_nonfinite *out);
 tq_status reset_counts(void *state);
 tq_status measure_means(void *state, const tqi_means_job *job);

@@ -1,4 +1,5 @@
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,6 +15,22 @@ double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* At least 6 rounds or 0.2 s, at least 2 calls. */
+double fastest(void (*call)(void *arg, uint32_t i), void *arg, uint32_t n) {
+    double best = 1e9, start = now();
+    for (uint32_t i = 0; i < 6 * n; i++) {
+        double t = now();
+        call(arg, i % n);
+        t = now() - t;
+        best = t < best ? t : best;
+        if (i > 0 && i + 1 >= n && now() - start > 0.2)
+            break;
+    }
+    return best;
+}
+
+/* ---- memory ------------------------------------------------------------------------------- */
+
 static void *take(void *user, size_t size, size_t alignment, tq_memory space) {
     (void)user;
     (void)space;
@@ -24,7 +41,7 @@ static void *take(void *user, size_t size, size_t alignment, tq_memory space) {
     return p;
 }
 
-static void give(void *user, void *p, size_t size, size_t alignment, tq_memory space) {
+static void take_back(void *user, void *p, size_t size, size_t alignment, tq_memory space) {
     (void)user;
     (void)size;
     (void)alignment;
@@ -32,11 +49,43 @@ static void give(void *user, void *p, size_t size, size_t alignment, tq_memory s
     free(p);
 }
 
-const tq_allocator huge_pages = {sizeof huge_pages, 0, NULL, take, give};
+const tq_allocator huge_pages = {sizeof huge_pages, 0, NULL, take, take_back};
+
+void *must_take(size_t bytes) {
+    void *p = take(NULL, bytes, 64, TQ_MEM_HOST);
+    if (!p) {
+        fprintf(stderr, "bench: no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    return p;
+}
+
+void give(void *p) {
+    free(p);
+}
+
+uint16_t *make_rows(size_t n) {
+    uint16_t *x = must_take(n * 2);
+    uint32_t s = 1;
+    for (size_t i = 0; i < n; i++) {
+        float sum = -2;
+        for (int k = 0; k < 4; k++) {
+            s = s * 1664525u + 1013904223u;
+            sum += (float)(s >> 8) * 0x1p-24f;
+        }
+        uint32_t bits;
+        sum *= 1.7f;
+        memcpy(&bits, &sum, sizeof bits);
+        x[i] = (uint16_t)(bits >> 16);
+    }
+    return x;
+}
+
+/* ---- plain read --------------------------------------------------------------------------- */
 
 struct reading {
     const char *data;
-    uint64_t sums[64];
+    uint64_t sums[THREADS_LIMIT];
 };
 
 typedef uint64_t lanes __attribute__((vector_size(64)));
@@ -57,30 +106,26 @@ sum_piece(const char *data) {
 
 static void read_piece(void *arg, uint32_t index, uint32_t worker) {
     struct reading *r = arg;
-    r->sums[worker % 64] += sum_piece(r->data + (size_t)index * PIECE);
+    r->sums[worker % THREADS_LIMIT] += sum_piece(r->data + (size_t)index * PIECE);
 }
 
-double plain_read(struct pool *pool, uint32_t threads, size_t bytes) {
+double plain_read(const tq_executor *executor, size_t bytes) {
     struct reading r = {0};
     const uint32_t part = 32; /* pieces that are timed together, as long as a decode call */
     size_t size = bytes / PIECE / part * part * PIECE;
-    char *data = take(NULL, size, 64, TQ_MEM_HOST);
+    char *data = must_take(size);
     double best = 1e9;
     memset(data, 1, size);
     for (int i = 0; i < 10; i++)
         for (size_t at = 0; at < size; at += (size_t)part * PIECE) {
             r.data = data + at;
             double t = now();
-            if (threads > 1)
-                pool_run(pool, part, read_piece, &r);
-            else
-                for (uint32_t k = 0; k < part; k++)
-                    read_piece(&r, k, 0);
+            executor->parallel_for(executor->user, part, read_piece, &r);
             t = now() - t;
             best = t < best ? t : best;
         }
     volatile uint64_t keep = r.sums[0];
     (void)keep;
-    free(data);
+    give(data);
     return (double)part * PIECE / best * 1e-9;
 }

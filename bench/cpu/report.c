@@ -5,6 +5,7 @@
 
 static FILE *json;
 static int count;
+static double read_speed[THREADS_LIMIT + 1]; /* GB/s, by threads */
 
 void report_open(const char *path) {
     if (path && !(json = fopen(path, "w"))) {
@@ -12,26 +13,42 @@ void report_open(const char *path) {
         exit(2);
     }
     if (json)
-        fprintf(json, "[\n");
-    printf("%-8s %-7s %-10s %5s %7s %10s %8s %7s\n", "what", "level", "variant", "group", "threads",
-           "ms", "GB/s", "% read");
+        fprintf(json, "{\"library\": \"%s\", \"peer\": \"%s\", \"rows\": [\n", tq_version_string(),
+                peer_version() ? peer_version() : "");
+    printf("peer: %s\n", peer_version() ? peer_version() : "none (make peers)");
+    printf("%-7s %-7s %-10s %5s %8s %6s %8s %11s %8s %7s\n", "what", "level", "variant", "dim",
+           "context", "group", "threads", "ms", "GB/s", "% read");
 }
 
-void report(const char *what, const char *level, const char *variant, uint32_t group,
-            uint32_t threads, double ms, double gbs, double percent) {
-    printf("%-8s %-7s %-10s %5u %7u %10.4f %8.2f %7.1f\n", what, level, variant, group, threads, ms,
-           gbs, percent);
+static void put(const char *what, const char *level, const char *variant, const struct shape *s,
+                double ms, double gbs, double percent) {
+    printf("%-7s %-7s %-10s %5u %8u %6u %8u %11.4f %8.2f %7.1f\n", what, level, variant, s->dim,
+           s->context, s->group, s->threads, ms, gbs, percent);
     fflush(stdout);
     if (json)
         fprintf(json,
-                "%s{\"what\": \"%s\", \"level\": \"%s\", \"variant\": \"%s\", \"group\": %u, "
-                "\"threads\": %u, \"ms\": %.5f, \"gb_per_s\": %.3f, \"percent_of_read\": %.2f}",
-                count++ ? ",\n" : "", what, level, variant, group, threads, ms, gbs, percent);
+                "%s{\"what\": \"%s\", \"level\": \"%s\", \"variant\": \"%s\", \"dim\": %u, "
+                "\"context\": %u, \"heads\": %u, \"group\": %u, \"threads\": %u, \"ms\": %.5f, "
+                "\"gb_per_s\": %.3f, \"percent_of_read\": %.2f}",
+                count++ ? ",\n" : "", what, level, variant, s->dim, s->context, s->heads, s->group,
+                s->threads, ms, gbs, percent);
+}
+
+void report_read(uint32_t threads, double gbs) {
+    struct shape s = {.threads = threads};
+    read_speed[threads] = gbs;
+    put("read", "-", "-", &s, WORKING_SET / gbs * 1e-6, gbs, 100);
+}
+
+void report(const char *what, const char *level, const char *variant, const struct shape *shape,
+            double seconds, double bytes) {
+    double gbs = bytes / seconds * 1e-9;
+    put(what, level, variant, shape, seconds * 1e3, gbs, gbs * 100 / read_speed[shape->threads]);
 }
 
 void report_close(void) {
     if (!json)
         return;
-    fprintf(json, "\n]\n");
+    fprintf(json, "\n]}\n");
     fclose(json);
 }

@@ -1,19 +1,18 @@
 /*
- * The read path for every format, head dim, page size and group: rotate the queries; a block
- * per (kv head, tile of rows, split) decodes a few tokens at a time and runs the online
- * softmax; the states of the splits are merged in order and rotated back. Scores are double:
- * a loud channel makes them large, and in binary32 the rounding of their sum would show. The
- * rest is binary32.
+ * Pages to partial states for every format, head dim, page size and group: a block takes a
+ * share of the tiles, decodes a few tokens at a time and runs the online softmax. Scores are
+ * double: a loud channel makes them large, and in binary32 the rounding of their sum would
+ * show. The rest is binary32.
  */
-#include "attend/attend_job.h"
+#include "attend/instructions.cuh"
 #include "attend/row_index.cuh"
 #include "common/codes.cuh"
-#include "common/rotate.cuh"
+#include "common/rows.cuh"
 
 namespace tqi {
 namespace {
 
-enum { TILE_ROWS = 8, THREADS = 128, WARPS = THREADS / 32 };
+enum { THREADS = 128, WARPS = THREADS / 32 };
 
 __host__ __device__ inline uint32_t larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
@@ -24,49 +23,13 @@ __host__ __device__ inline uint32_t chunk_tokens(uint32_t dim) {
     return dim <= 256 ? 32 : dim <= 512 ? 16 : 8;
 }
 
-/* Tokens that a row sees. */
-__device__ inline uint64_t visible_of(const AttendJob &job, uint32_t row) {
-    uint64_t behind = job.causal ? job.n_queries - 1 - query_of(job, row) : 0;
-    return job.length > behind ? job.length - behind : 0;
-}
-
-__device__ inline float *state_of(const AttendJob &job, uint32_t head, uint32_t split,
-                                  uint32_t row) {
-    size_t index = ((size_t)head * job.n_splits + split) * job.rows + row;
-    return job.states + index * (job.v.layout.dim + 2);
-}
-
-/* ---- queries -------------------------------------------------------------------------------- */
-
-/* A block per (kv head, row). Queries are not sanitised: what is not finite must show. */
-__global__ void __launch_bounds__(THREADS)
-    tqk_rotate_queries(const __grid_constant__ AttendJob job) {
-    extern __shared__ float shared[];
-    const Side &s = job.k;
-    uint32_t dim = s.layout.dim, head = blockIdx.x / job.rows, row = blockIdx.x % job.rows;
-    BlockGroup block = {threadIdx.x, THREADS};
-    float *x = shared + WARPS, *room = x + dim, dot = 0;
-    int64_t at = (int64_t)query_of(job, row) * job.q.token_stride +
-                 (int64_t)q_head_of(job, head, row) * job.q.head_stride;
-    for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
-        x[i] = load_element(job.q.data, job.q.dtype, at + i);
-        dot += s.mean ? x[i] * s.mean[(size_t)head * dim + i] : 0;
-    }
-    dot = block_reduce<WARPS>(dot, shared, Add<float>());
-    if (threadIdx.x == 0)
-        job.shift[blockIdx.x] = s.mean ? (float)(dot * job.scale) : 0;
-    if (s.rotates)
-        rotate(block, s, x, room);
-    float norm = s.rotates ? 1 / sqrtf((float)dim) : 1;
-    for (uint32_t i = threadIdx.x; i < dim; i += THREADS)
-        job.queries[(size_t)blockIdx.x * dim + i] = x[i] * norm;
-}
-
-/* ---- tiles ---------------------------------------------------------------------------------- */
-
-/* A block's share of the work and its shared memory. */
+/* A block's item and its shared memory. */
 struct Tile {
-    uint32_t head, split, first_row, n_rows, chunk;
+    tqi_segment segment;
+    tqi_cut cut;
+    ItemRows rows;
+    uint32_t item; /* of the launch */
+    uint32_t chunk;
     float *queries; /* [row][k dim] */
     float *numbers; /* [token][dim + 1], K then V of a chunk */
     double *scores; /* [row][32] */
@@ -76,34 +39,34 @@ struct Tile {
     float *sum, *factor;
 };
 
-__device__ Tile tile_of(const AttendJob &job, double *shared) {
-    Tile t;
-    uint32_t tiles = (job.rows + TILE_ROWS - 1) / TILE_ROWS;
+__device__ void lay_out(const AttendJob &job, double *shared, Tile &t) {
     uint32_t k_dim = job.k.layout.dim, v_dim = job.v.layout.dim;
-    t.split = blockIdx.x % job.n_splits;
-    t.first_row = blockIdx.x / job.n_splits % tiles * TILE_ROWS;
-    t.head = blockIdx.x / job.n_splits / tiles;
-    t.n_rows = min((uint32_t)TILE_ROWS, job.rows - t.first_row);
     t.chunk = min(chunk_tokens(larger(k_dim, v_dim)), job.pages.page_tokens);
     t.scores = shared;
-    t.max = t.scores + TILE_ROWS * 32;
-    t.queries = (float *)(t.max + TILE_ROWS);
-    t.numbers = t.queries + TILE_ROWS * k_dim;
+    t.max = t.scores + ANY_ROWS * 32;
+    t.queries = (float *)(t.max + ANY_ROWS);
+    t.numbers = t.queries + ANY_ROWS * k_dim;
     t.weights = t.numbers + t.chunk * (larger(k_dim, v_dim) + 1);
-    t.acc = t.weights + TILE_ROWS * 32;
-    t.sum = t.acc + TILE_ROWS * v_dim;
-    t.factor = t.sum + TILE_ROWS;
-    return t;
+    t.acc = t.weights + ANY_ROWS * 32;
+    t.sum = t.acc + ANY_ROWS * v_dim;
+    t.factor = t.sum + ANY_ROWS;
+}
+
+/* Tokens that a row of the tile sees: [*from, to). */
+__device__ inline uint64_t visible_of(const AttendJob &job, const Tile &t, uint32_t row,
+                                      uint64_t *from) {
+    uint32_t query = (t.rows.first_row + row) / job.group;
+    return tqi_visible(&t.segment, job.causal, job.window, query, from);
 }
 
 __device__ void begin(const AttendJob &job, const Tile &t) {
     uint32_t k_dim = job.k.layout.dim, v_dim = job.v.layout.dim;
-    const float *from = job.queries + ((size_t)t.head * job.rows + t.first_row) * k_dim;
-    for (uint32_t i = threadIdx.x; i < t.n_rows * k_dim; i += THREADS)
-        t.queries[i] = from[i];
-    for (uint32_t i = threadIdx.x; i < TILE_ROWS * v_dim; i += THREADS)
+    const float *from = job.queries + (size_t)t.item * ANY_ROWS * k_dim;
+    for (uint32_t i = threadIdx.x; i < t.rows.n_rows * k_dim; i += THREADS)
+        t.queries[i] = __ldcg(from + i);
+    for (uint32_t i = threadIdx.x; i < ANY_ROWS * v_dim; i += THREADS)
         t.acc[i] = 0;
-    if (threadIdx.x < TILE_ROWS) {
+    if (threadIdx.x < ANY_ROWS) {
         t.max[threadIdx.x] = -INFINITY;
         t.sum[threadIdx.x] = 0;
     }
@@ -117,18 +80,25 @@ __device__ void decode(const Side &s, const uint8_t *blob, uint32_t slot, uint32
             to[token * (dim + 1) + i] = number_at(s, blob, slot + token, i);
 }
 
+/* What is not finite is not capped to something finite: only the query can make it. */
+__device__ inline double capped(const AttendJob &job, double score, float shift) {
+    double x = score + (double)shift;
+    return job.softcap == 0 ? score : isfinite(x) ? job.softcap * tanh(x / job.softcap) : NAN;
+}
+
 __device__ void score(const AttendJob &job, const Tile &t, const uint8_t *blob, uint32_t slot,
                       uint32_t n) {
     uint32_t dim = job.k.layout.dim, token = threadIdx.x % 32;
     if (token >= n)
         return;
-    double gain = gain_at<double>(job.k, blob, slot + token, t.head) * job.scale;
-    for (uint32_t row = threadIdx.x / 32; row < t.n_rows; row += WARPS) {
+    double gain = gain_at<double>(job.k, blob, slot + token, t.rows.kv_head) * job.scale;
+    for (uint32_t row = threadIdx.x / 32; row < t.rows.n_rows; row += WARPS) {
         const float *q = t.queries + row * dim, *k = t.numbers + token * (dim + 1);
         double dot = 0;
         for (uint32_t i = 0; i < dim; i++)
             dot = fma((double)q[i], (double)k[i], dot);
-        t.scores[row * 32 + token] = dot * gain;
+        float shift = __ldcg(&job.shift[(size_t)t.item * ANY_ROWS + row]);
+        t.scores[row * 32 + token] = capped(job, dot * gain, shift);
     }
 }
 
@@ -136,8 +106,9 @@ __device__ void score(const AttendJob &job, const Tile &t, const uint8_t *blob, 
 __device__ void softmax(const AttendJob &job, const Tile &t, const uint8_t *blob, uint32_t slot,
                         uint32_t n, uint64_t token) {
     uint32_t lane = threadIdx.x % 32;
-    for (uint32_t row = threadIdx.x / 32; row < t.n_rows; row += WARPS) {
-        bool seen = lane < n && token + lane < visible_of(job, t.first_row + row);
+    for (uint32_t row = threadIdx.x / 32; row < t.rows.n_rows; row += WARPS) {
+        uint64_t from, to = visible_of(job, t, row, &from);
+        bool seen = lane < n && token + lane >= from && token + lane < to;
         double s = seen ? t.scores[row * 32 + lane] : -INFINITY, max = s, before = t.max[row];
         /* Codes are finite, so only the query can make a score that is not: the whole row must
          * show it. */
@@ -152,7 +123,7 @@ __device__ void softmax(const AttendJob &job, const Tile &t, const uint8_t *blob
         float factor = before == -INFINITY && !bad ? 1 : expf((float)(before - max));
         if (lane < n)
             t.weights[row * 32 + lane] =
-                seen ? p * gain_at<float>(job.v, blob, slot + lane, t.head) : 0;
+                seen ? p * gain_at<float>(job.v, blob, slot + lane, t.rows.kv_head) : 0;
         __syncwarp();
         if (lane == 0) {
             t.factor[row] = factor;
@@ -164,7 +135,7 @@ __device__ void softmax(const AttendJob &job, const Tile &t, const uint8_t *blob
 
 __device__ void accumulate(const AttendJob &job, const Tile &t, uint32_t n) {
     uint32_t dim = job.v.layout.dim;
-    for (uint32_t row = 0; row < t.n_rows; row++)
+    for (uint32_t row = 0; row < t.rows.n_rows; row++)
         for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
             float a = t.acc[row * dim + i] * t.factor[row];
             for (uint32_t token = 0; token < n; token++) {
@@ -176,37 +147,30 @@ __device__ void accumulate(const AttendJob &job, const Tile &t, uint32_t n) {
         }
 }
 
-__device__ void end(const AttendJob &job, const Tile &t) {
+/* Maxima are kept in binary32 and powers of two; what that rounds away goes into the sums. */
+__device__ void end(const AttendJob &job, const Tile &t, uint32_t piece) {
     uint32_t dim = job.v.layout.dim;
-    for (uint32_t row = 0; row < t.n_rows; row++) {
-        float *state = state_of(job, t.head, t.split, t.first_row + row);
-        /* the maximum is kept in binary32; what that rounds away goes into the sums */
-        float max = (float)t.max[row];
-        float rest = t.sum[row] == 0 ? 1 : expf((float)(t.max[row] - (double)max));
-        if (threadIdx.x == 0) {
-            state[0] = max;
-            state[1] = t.sum[row] * rest;
-        }
+    for (uint32_t row = 0; row < t.rows.n_rows; row++) {
+        size_t at = (size_t)piece * ANY_ROWS + row;
+        double exact = t.max[row] * 1.4426950408889634;
+        float max = (float)exact, rest = t.sum[row] == 0 ? 1 : exp2f((float)(exact - (double)max));
+        if (threadIdx.x == 0)
+            job.partial_ml[at] = make_float2(max, t.sum[row] * rest);
         for (uint32_t i = threadIdx.x; i < dim; i += THREADS)
-            state[2 + i] = t.acc[row * dim + i] * rest;
+            job.partial[at * dim + i] = t.acc[row * dim + i] * rest;
     }
 }
 
-__global__ void __launch_bounds__(THREADS) tqk_attend_any(const __grid_constant__ AttendJob job) {
-    extern __shared__ double tile_memory[];
-    Tile t = tile_of(job, tile_memory);
+/* Tokens [from, to) of the sequence. */
+__device__ void attend_tokens(const AttendJob &job, const Tile &t, uint64_t from, uint64_t to) {
     uint32_t page_tokens = job.pages.page_tokens;
-    uint64_t from = t.split * job.split_tokens, to = from + job.split_tokens;
-    /* later rows see more: the last bounds the tile */
-    to = min(to, visible_of(job, t.first_row + t.n_rows - 1));
-    begin(job, t);
-    __syncthreads();
+    const uint32_t *table = fresh(&job.step.head->table) + t.segment.ids;
     for (uint64_t token = from; token < to; token += t.chunk) {
-        uint64_t page = token / page_tokens;
         uint32_t slot = (uint32_t)(token % page_tokens);
         uint32_t n = (uint32_t)min((uint64_t)t.chunk, to - token);
-        const uint8_t *blob = job.pages.base + job.table[page] * job.pages.page_bytes +
-                              (size_t)t.head * job.pages.blob_bytes;
+        const uint8_t *blob = job.pages.base +
+                              __ldcg(table + token / page_tokens) * job.pages.page_bytes +
+                              (size_t)t.rows.kv_head * job.pages.blob_bytes;
         decode(job.k, blob, slot, n, t.numbers);
         __syncthreads();
         score(job, t, blob, slot, n);
@@ -217,85 +181,63 @@ __global__ void __launch_bounds__(THREADS) tqk_attend_any(const __grid_constant_
         accumulate(job, t, n);
         __syncthreads();
     }
-    end(job, t);
 }
 
-/* ---- merge ---------------------------------------------------------------------------------- */
-
-/* Joint maximum of the splits; NaN where one is. */
-__device__ float merged_max(const AttendJob &job, uint32_t head, uint32_t row) {
-    float max = -INFINITY;
-    for (uint32_t split = 0; split < job.n_splits; split++)
-        max = fmaxf(max, state_of(job, head, split, row)[0]);
-    return max;
-}
-
-/* Weight of a split's state; an empty one has sum 0. */
-__device__ float weight_of(const float *state, float max) {
-    return state[1] == 0 ? 0 : expf(state[0] - max);
-}
-
-/* A block per (kv head, row). */
-__global__ void __launch_bounds__(THREADS) tqk_merge_any(const __grid_constant__ AttendJob job) {
-    extern __shared__ float shared[];
-    const Side &s = job.v;
-    uint32_t dim = s.layout.dim, head = blockIdx.x / job.rows, row = blockIdx.x % job.rows;
-    BlockGroup block = {threadIdx.x, THREADS};
-    float *x = shared, *room = x + dim, max = merged_max(job, head, row), sum = 0;
-    for (uint32_t split = 0; split < job.n_splits; split++) {
-        const float *state = state_of(job, head, split, row);
-        sum += state[1] * weight_of(state, max);
-    }
-    for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
-        float a = 0;
-        for (uint32_t split = 0; split < job.n_splits; split++) {
-            const float *state = state_of(job, head, split, row);
-            float w = weight_of(state, max);
-            a = state[1] == 0 ? a : fmaf(state[2 + i], w, a);
-        }
-        x[i] = a;
-    }
+/* n tiles of the item from `tile` on. */
+__device__ void attend_item(const AttendJob &job, const Tile &t, uint32_t tile, uint32_t n,
+                            uint32_t piece) {
+    uint64_t page_tokens = job.pages.page_tokens, first, unused;
+    uint64_t from = (t.cut.first_tile + (uint64_t)tile) * page_tokens;
+    /* later rows begin and end later: the first and the last bound the tile; whole chunks */
+    uint64_t to = min(from + n * page_tokens, visible_of(job, t, t.rows.n_rows - 1, &unused));
+    (void)visible_of(job, t, 0, &first);
+    from = max(from, first / t.chunk * t.chunk);
+    begin(job, t);
     __syncthreads();
-    if (s.rotates)
-        unrotate(block, s, x, room);
-    float norm = sum == 0 ? 0 : (s.rotates ? 1 / sqrtf((float)dim) : 1.0f) / sum;
-    uint32_t query = query_of(job, row), q_head = q_head_of(job, head, row);
-    int64_t at = (int64_t)query * job.out.token_stride + (int64_t)q_head * job.out.head_stride;
-    for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
-        float mean = s.mean && sum != 0 ? s.mean[(size_t)head * dim + i] : 0;
-        store_element(job.out, at + i, x[i] * norm + mean);
-    }
-    if (job.lse && threadIdx.x == 0)
-        job.lse[(size_t)query * job.n_heads * job.group + q_head] =
-            sum == 0 ? -INFINITY : max + logf(sum) + job.shift[blockIdx.x];
+    attend_tokens(job, t, from, to);
+    end(job, t, piece);
+    __syncthreads();
 }
 
-/* ---- table ---------------------------------------------------------------------------------- */
+__device__ void attend_work(const AttendJob &job, Tile &t, const tqi_division &share,
+                            uint32_t worker) {
+    tqi_work w = fresh(&job.schedule.work[worker]);
+    while (w.n_tiles) {
+        t.segment = fresh(&job.step.segments[w.segment]);
+        t.cut = fresh(&job.schedule.cuts[w.segment]);
+        if (t.cut.n_tiles) {
+            uint32_t n = min(w.n_tiles, t.cut.n_tiles - w.tile);
+            t.rows = rows_of_item(job, t.segment, t.cut, w.item);
+            t.item = t.cut.first_item + w.item;
+            attend_item(job, t, w.tile, n, tqi_piece_of(&share, worker, t.item));
+            w.n_tiles -= n;
+            w.tile = 0;
+        }
+        bool last = t.cut.n_tiles == 0 || w.item + 1 == t.cut.items_per_head * job.n_heads;
+        w.item = last ? 0 : w.item + 1;
+        w.segment += last;
+    }
+}
 
-__global__ void tqk_upload_table(const __grid_constant__ PageIds ids, uint32_t n, uint32_t *table) {
-    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
-        table[i] = ids.id[i];
+__global__ void __launch_bounds__(THREADS) tqk_attend_any(const __grid_constant__ AttendJob job) {
+    extern __shared__ double tile_memory[];
+    Tile t;
+    lay_out(job, tile_memory, t);
+    wait_for_last_kernel();
+    allow_next_kernel();
+    tqi_division share = fresh(job.schedule.share);
+    for (uint32_t w = blockIdx.x; w < share.n_workers; w += gridDim.x)
+        attend_work(job, t, share, w);
 }
 
 size_t tile_shared(uint32_t k_dim, uint32_t v_dim) {
     uint32_t dim = larger(k_dim, v_dim);
-    return TILE_ROWS * 33 * sizeof(double) +
-           (TILE_ROWS * (size_t)(k_dim + v_dim + 32 + 2) + chunk_tokens(dim) * (dim + 1)) *
+    return ANY_ROWS * 33 * sizeof(double) +
+           (ANY_ROWS * (size_t)(k_dim + v_dim + 32 + 2) + chunk_tokens(dim) * (dim + 1)) *
                sizeof(float);
 }
 
 } /* namespace */
-
-tq_status upload_table(const uint32_t *ids, uint64_t n, uint32_t *table, cudaStream_t stream) {
-    for (uint64_t first = 0; first < n; first += ID_CHUNK) {
-        uint32_t count = (uint32_t)(n - first < ID_CHUNK ? n - first : ID_CHUNK);
-        PageIds chunk;
-        memcpy(chunk.id, ids + first, count * sizeof *ids);
-        LaunchShape shape = {1, 256, 0, stream, false};
-        TQI_TRY(launch(tqk_upload_table, shape, "tqk_upload_table", chunk, count, table + first));
-    }
-    return TQ_OK;
-}
 
 tq_status attend_any_prepare(uint32_t k_dim, uint32_t v_dim) {
     if (tile_shared(k_dim, v_dim) <= 48 * 1024)
@@ -306,15 +248,9 @@ tq_status attend_any_prepare(uint32_t k_dim, uint32_t v_dim) {
 }
 
 tq_status attend_any(const AttendJob &job, cudaStream_t stream) {
-    uint32_t k_dim = job.k.layout.dim, v_dim = job.v.layout.dim;
-    uint64_t rows = (uint64_t)job.n_heads * job.rows;
-    uint64_t tiles = (uint64_t)job.n_heads * ((job.rows + TILE_ROWS - 1) / TILE_ROWS);
-    LaunchShape queries = {rows, THREADS, (2 * k_dim + WARPS) * sizeof(float), stream, false};
-    LaunchShape attend = {tiles * job.n_splits, THREADS, tile_shared(k_dim, v_dim), stream, false};
-    LaunchShape merge = {rows, THREADS, 2 * v_dim * sizeof(float), stream, false};
-    TQI_TRY(launch(tqk_rotate_queries, queries, "tqk_rotate_queries", job));
-    TQI_TRY(launch(tqk_attend_any, attend, "tqk_attend_any", job));
-    return launch(tqk_merge_any, merge, "tqk_merge_any", job);
+    LaunchShape shape = {job.n_blocks, THREADS, tile_shared(job.k.layout.dim, job.v.layout.dim),
+                         stream, job.overlap != 0};
+    return launch(tqk_attend_any, shape, "tqk_attend_any", job);
 }
 
 } /* namespace tqi */

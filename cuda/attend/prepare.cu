@@ -1,173 +1,282 @@
 /*
- * Query rows to B operands of the fast path: rotated, as 16-bit fixed point in two bytes
- * against the row's largest magnitude (integer keys), or as a pair of 16-bit floats against a
- * power of two, which keeps 16-bit queries exact. The softmax scale goes into the unit, but
- * its sign into the row, as units are positive. A block per row of every item; rows beyond the
- * last are zeros.
+ * Query rows to what the stream kernels read: rotated, and for the tensor cores as B operands,
+ * 16-bit fixed point in two bytes against the row's largest magnitude (integer keys) or a pair
+ * of 16-bit floats against a power of two, which keeps 16-bit queries exact. The softmax scale
+ * goes into the unit, but its sign into the row, as units are positive. A group of lanes per
+ * row.
  */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "attend/fast_job.h"
 #include "attend/instructions.cuh"
+#include "attend/row_group.cuh"
 #include "attend/row_index.cuh"
-#include "common/rotate.cuh"
 #include "common/rows.cuh"
 
 namespace tqi {
 namespace {
 
-enum { THREADS = 128, WARPS = THREADS / 32 };
 #define LOG2E 1.4426950408889634f
 /* The high byte of the largest integer is 127. */
 #define LARGEST_INTEGER 32512.0f
 
-/* A word of a lane: columns 2 h and 2 h + 1 of a row hold its high and low parts. */
-struct WordPlace {
-    uint32_t low;   /* 1: low part */
-    uint32_t first; /* dim */
-    size_t at;      /* in the fragments */
-};
-
-__device__ WordPlace place_of(const FastJob &job, uint32_t item, uint32_t head, uint32_t i,
-                              uint32_t words, uint32_t dims) {
-    uint32_t word = i % words, t = i / words % 4, low = i / words / 4;
-    uint32_t lane = 4 * (2 * (head % 4) + low) + t, nt = head / 4;
-    WordPlace p;
-    p.low = low;
-    p.first = job.call.k.layout.dim / 4 * t + word * dims;
-    p.at = (((size_t)item * (job.heads_per_item / 4) + nt) * words + word) * 32 + lane;
-    return p;
-}
-
-__device__ uint32_t integer_word(const int *x, const WordPlace &p) {
-    uint32_t word = 0;
-    for (uint32_t b = 0; b < 4; b++) {
-        int v = x[p.first + b], high = (v + 128) >> 8;
-        word |= (uint32_t)((p.low ? v - high * 256 : high) & 255) << 8 * b;
+/* Four elements of a row as they are. */
+__device__ __forceinline__ void load_quad(const RowsIn &q, bool aligned, int64_t at, float x[4]) {
+    if (!aligned) {
+        for (int i = 0; i < 4; i++)
+            x[i] = load_element(q.data, q.dtype, at + i);
+    } else if (q.dtype == TQ_F32) {
+        float4 v = *(const float4 *)((const float *)q.data + at);
+        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+    } else {
+        uint2 v = *(const uint2 *)((const uint16_t *)q.data + at);
+        bool half = q.dtype == TQ_F16;
+        x[0] = half ? f16_bits((uint16_t)v.x) : bf16_bits((uint16_t)v.x);
+        x[1] = half ? f16_bits((uint16_t)(v.x >> 16)) : bf16_bits((uint16_t)(v.x >> 16));
+        x[2] = half ? f16_bits((uint16_t)v.y) : bf16_bits((uint16_t)v.y);
+        x[3] = half ? f16_bits((uint16_t)(v.y >> 16)) : bf16_bits((uint16_t)(v.y >> 16));
     }
-    return word;
 }
+
+/* The row; returns scale * q.mean. Rows are not sanitised: what is not finite must show. */
+template <class Row>
+__device__ __forceinline__ float load_row(const AttendJob &job, const RowPlace &p, bool in,
+                                          Row &row) {
+    const float *mean = job.k.mean;
+    int64_t at = in ? row_start(job.q, p) : 0;
+    float dot = 0;
+    row.each([&](uint32_t first, float *x) {
+        x[0] = x[1] = x[2] = x[3] = 0;
+        if (in)
+            load_quad(job.q, job.aligned, at + first, x);
+        if (mean && in)
+            for (int i = 0; i < 4; i++)
+                dot += x[i] * mean[(size_t)p.kv_head * job.k.layout.dim + first + i];
+    });
+    return mean ? (float)((double)group_sum<Row::LANES>(dot) * job.scale) : 0;
+}
+
+/* ---- operands of the tensor cores ----------------------------------------------------------- */
 
 __device__ uint32_t float_bits16(float v, bool bf16) {
     return bf16 ? __bfloat16_as_ushort(__float2bfloat16_rn(v))
                 : __half_as_ushort(__float2half_rn(v));
 }
 
-__device__ uint32_t float_word(const float *x, const WordPlace &p, bool bf16) {
-    uint32_t word = 0;
-    for (uint32_t b = 0; b < 2; b++) {
-        float v = x[p.first + b];
-        uint32_t high = float_bits16(v, bf16);
-        float rest = v - (bf16 ? bf16_bits((uint16_t)high) : f16_bits((uint16_t)high));
-        word |= (p.low ? float_bits16(rest, bf16) : high) << 16 * b;
+/* Two elements as high and low 16-bit floats. */
+__device__ uint2 float_words(float a, float b, bool bf16) {
+    uint32_t high[2] = {float_bits16(a, bf16), float_bits16(b, bf16)}, low[2];
+    const float v[2] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        float rest = v[i] - (bf16 ? bf16_bits((uint16_t)high[i]) : f16_bits((uint16_t)high[i]));
+        low[i] = float_bits16(rest, bf16);
     }
-    return word;
+    return make_uint2(high[0] | high[1] << 16, low[0] | low[1] << 16);
 }
 
-/* The row times the sign of the scale in shared memory; returns scale * q.mean. */
-__device__ float load_query_row(const FastJob &job, uint32_t kv_head, uint32_t row, float *x,
-                                float *room) {
-    const AttendJob &call = job.call;
-    const Side &s = call.k;
-    uint32_t dim = s.layout.dim;
-    int64_t at = row < call.rows ? row_start(call, call.q, kv_head, row) : 0;
-    float dot = 0;
-    for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
-        float v = row < call.rows ? load_element(call.q.data, call.q.dtype, at + i) : 0;
-        dot += s.mean ? v * s.mean[(size_t)kv_head * dim + i] : 0;
-        x[i] = call.scale < 0 ? -v : v;
+/* Four integers as high and low bytes. */
+__device__ uint2 integer_words(const int v[4]) {
+    uint32_t high = 0, low = 0;
+    for (int b = 0; b < 4; b++) {
+        int h = (v[b] + 128) >> 8;
+        high |= (uint32_t)(h & 255) << 8 * b;
+        low |= (uint32_t)((v[b] - h * 256) & 255) << 8 * b;
     }
-    return s.mean ? block_reduce<WARPS>(dot, room, Add<float>()) * (float)call.scale : 0;
+    return make_uint2(high, low);
+}
+
+/* Columns 2 h and 2 h + 1 of a row hold its high and low parts: word `word` of lane t of its
+ * quarter of the dims. */
+__device__ void store_words(const FastJob &job, const RowPlace &p, uint32_t words, uint32_t t,
+                            uint32_t word, uint2 high_low) {
+    uint32_t nt = p.in_item / 4, lane = 8 * (p.in_item % 4) + t;
+    size_t at = ((size_t)p.item * (job.call.item_rows / 4) + nt) * words + word;
+    job.fragments[at * 32 + lane] = high_low.x;
+    job.fragments[at * 32 + lane + 4] = high_low.y;
 }
 
 /* The largest magnitude; NaN when an element is not finite. */
-__device__ float largest_of_row(const float *x, uint32_t dim, float *room) {
+template <class Row> __device__ __forceinline__ float largest_of_row(Row &row) {
     float largest = 0, bad = 0;
-    for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
-        largest = fmaxf(largest, fabsf(x[i]));
-        bad += x[i] - x[i]; /* 0, NaN for what is not finite */
-    }
-    bad = block_reduce<WARPS>(bad, room, Add<float>());
-    return block_reduce<WARPS>(largest, room, Larger()) + bad;
+    row.each([&](uint32_t, float *x) {
+        for (int i = 0; i < 4; i++) {
+            largest = fmaxf(largest, fabsf(x[i]));
+            bad += x[i] - x[i]; /* 0, NaN for what is not finite */
+        }
+    });
+    return group_max<Row::LANES>(largest) + group_sum<Row::LANES>(bad);
 }
 
-/* Row to integers in place; returns half their sum. */
-__device__ int to_integers(float *x, uint32_t dim, float largest, int *room) {
+/* Stores the row's words; returns half the sum of its integers. */
+template <class Row>
+__device__ __forceinline__ int store_integers(const FastJob &job, const RowPlace &p, bool in,
+                                              float largest, Row &row) {
+    uint32_t dim = job.call.k.layout.dim, words = dim / 16;
     float inv = largest > 0 ? LARGEST_INTEGER / largest : 0;
     int sum = 0;
-    for (uint32_t i = threadIdx.x; i < dim; i += THREADS) {
-        int v = largest > 0 ? __float2int_rn(x[i] * inv) : 0;
-        ((int *)x)[i] = v;
-        sum += v;
-    }
-    sum = block_reduce<WARPS>(sum, room, Add<int>());
-    return __float2int_rn(0.5f * (float)sum);
+    row.each([&](uint32_t first, float *x) {
+        int v[4];
+        for (int i = 0; i < 4; i++) {
+            v[i] = largest > 0 ? __float2int_rn(x[i] * inv) : 0;
+            sum += v[i];
+        }
+        uint32_t t = first / (dim / 4);
+        if (in)
+            store_words(job, p, words, t, (first - t * (dim / 4)) / 4, integer_words(v));
+    });
+    return __float2int_rn(0.5f * (float)group_sum<Row::LANES>(sum));
 }
 
-/* Block index: (kv head, item of the head, row of the item). */
-__global__ void __launch_bounds__(THREADS)
-    tqk_prepare_queries(const __grid_constant__ FastJob job, const __grid_constant__ PageIds ids,
-                        uint32_t n_ids) {
-    extern __shared__ float shared[];
-    const Side &s = job.call.k;
-    uint32_t dim = s.layout.dim, item = blockIdx.x / job.heads_per_item;
-    uint32_t head = blockIdx.x % job.heads_per_item, kv_head = item / job.items_per_head;
-    uint32_t row = item % job.items_per_head * job.heads_per_item + head;
-    float *x = shared + WARPS, *room = x + dim;
-    allow_next_kernel();
-    wait_for_last_kernel();
-    if (blockIdx.x == 0) /* the first page ids come along */
-        for (uint32_t i = threadIdx.x; i < n_ids; i += THREADS)
-            job.call.table[i] = ids.id[i];
-    float shift = load_query_row(job, kv_head, row, x, shared);
-    if (s.rotates)
-        rotate(BlockGroup{threadIdx.x, THREADS}, s, x, room);
-    float largest = largest_of_row(x, dim, shared);
-    bool integer = s.format >= TQ_FORMAT_INT8, bf16 = s.format == TQ_FORMAT_BF16;
-    float unit =
-        fabsf((float)job.call.scale) * LOG2E * job.k_step * (s.rotates ? 1 / sqrtf((float)dim) : 1);
+/* The same for float keys; e: the exponent of the largest magnitude. */
+template <class Row>
+__device__ __forceinline__ void store_floats(const FastJob &job, const RowPlace &p, bool in, int e,
+                                             Row &row) {
+    uint32_t dim = job.call.k.layout.dim, words = dim / 8;
+    bool bf16 = job.call.k.format == TQ_FORMAT_BF16;
+    row.each([&](uint32_t first, float *x) {
+        uint32_t t = first / (dim / 4), word = (first - t * (dim / 4)) / 2;
+        for (int i = 0; i < 4; i++)
+            x[i] = ldexpf(x[i], -e);
+        if (in) {
+            store_words(job, p, words, t, word, float_words(x[0], x[1], bf16));
+            store_words(job, p, words, t, word + 1, float_words(x[2], x[3], bf16));
+        }
+    });
+}
+
+template <class Row>
+__device__ __forceinline__ void to_operands(const FastJob &job, const RowPlace &p, bool in,
+                                            float shift, Row &row) {
+    const AttendJob &call = job.call;
+    const Side &s = call.k;
+    float norm = s.rotates ? 1 / sqrtf((float)s.layout.dim) : 1;
+    float unit = fabsf((float)call.scale) * LOG2E * job.k_step * norm;
     int half = 0;
-    if (integer) {
-        half = to_integers(x, dim, largest, (int *)shared);
+    if (call.scale < 0)
+        row.each([&](uint32_t, float *x) {
+            for (int i = 0; i < 4; i++)
+                x[i] = -x[i];
+        });
+    float largest = largest_of_row(row);
+    if (s.format >= TQ_FORMAT_INT8) {
+        half = store_integers(job, p, in, largest, row);
         unit *= largest / LARGEST_INTEGER;
     } else {
         int e = largest > 0 ? ilogbf(largest) : 0;
-        for (uint32_t i = threadIdx.x; i < dim; i += THREADS)
-            x[i] = ldexpf(x[i], -e);
+        store_floats(job, p, in, e, row);
         unit = ldexpf(unit, e) + (largest - largest); /* NaN stays */
-        unit *= s.layout.kind == TQI_KIND_FP8 ? s.scale[kv_head] : 1;
+        unit *= s.layout.kind == TQI_KIND_FP8 ? s.scale[p.kv_head] : 1;
     }
-    __syncthreads();
-    uint32_t words = fragment_words(s.format, dim);
-    for (uint32_t i = threadIdx.x; i < 8 * words; i += THREADS) {
-        WordPlace p = place_of(job, item, head, i, words, integer ? 4 : 2);
-        job.fragments[p.at] = integer ? integer_word((const int *)x, p) : float_word(x, p, bf16);
+    if (in && row.lane == 0) {
+        size_t at = (size_t)p.item * call.item_rows + p.in_item;
+        job.q_scale[at] = unit;
+        job.q_half[at] = half;
+        call.shift[at] = shift;
     }
-    if (threadIdx.x == 0) {
-        job.q_scale[blockIdx.x] = unit;
-        job.q_half[blockIdx.x] = half;
-        job.shift[blockIdx.x] = shift;
-    }
+}
+
+/* ---- the kernels ------------------------------------------------------------------------------
+ */
+
+/* The row of this group of lanes, rotated. The plan was there before the kernel in front, or
+ * is that kernel, and then let nobody in early. */
+template <class Row>
+__device__ __forceinline__ bool rotated_row(const AttendJob &job, uint32_t warps, RowPlace *p,
+                                            float *shift, Row &row) {
+    uint32_t index =
+        (blockIdx.x * warps + threadIdx.x / 32) * (32 / Row::LANES) + threadIdx.x % 32 / Row::LANES;
+    RowPlace place = {};
+    bool in = find_row(job, index, &place);
+    *p = place;
+    wait_for_last_kernel();
+    allow_next_kernel();
+    *shift = load_row(job, place, in, row);
+    if (job.k.rotates)
+        row.rotate_row(job.k);
+    return in;
+}
+
+template <class Row>
+__global__ void __launch_bounds__(512)
+    tqk_prepare_operands(const __grid_constant__ FastJob job, uint32_t row_bytes) {
+    extern __shared__ float shared[];
+    Row row(threadIdx.x % 32, job.call.k.layout.dim,
+            (float *)((uint8_t *)shared + threadIdx.x / 32 * row_bytes));
+    RowPlace p;
+    float shift;
+    bool in = rotated_row(job.call, blockDim.x / 32, &p, &shift, row);
+    to_operands(job, p, in, shift, row);
+}
+
+/* Plain rows in binary32, for the generic path. */
+template <class Row>
+__global__ void __launch_bounds__(512)
+    tqk_prepare_rows(const __grid_constant__ AttendJob job, uint32_t row_bytes) {
+    extern __shared__ float shared[];
+    uint32_t dim = job.k.layout.dim;
+    Row row(threadIdx.x % 32, dim, (float *)((uint8_t *)shared + threadIdx.x / 32 * row_bytes));
+    RowPlace p;
+    float shift;
+    if (!rotated_row(job, blockDim.x / 32, &p, &shift, row))
+        return;
+    size_t at = (size_t)p.item * job.item_rows + p.in_item;
+    float norm = job.k.rotates ? 1 / sqrtf((float)dim) : 1;
+    row.each([&](uint32_t first, float *x) {
+        *(float4 *)(job.queries + at * dim + first) =
+            make_float4(x[0] * norm, x[1] * norm, x[2] * norm, x[3] * norm);
+    });
+    if (row.lane == 0)
+        job.shift[at] = shift;
+}
+
+/* A block's warps, and bytes of a row in shared memory. */
+struct RowShape {
+    uint32_t warps, row_bytes, rows_per_warp;
+};
+
+LaunchShape shape_of(const AttendJob &job, const RowShape &r, cudaStream_t stream) {
+    uint64_t rows = (uint64_t)job.range.n_rows * job.n_heads * job.group;
+    uint64_t per_block = r.warps * r.rows_per_warp;
+    return LaunchShape{(rows + per_block - 1) / per_block, r.warps * 32, r.warps * r.row_bytes,
+                       stream, job.overlap != 0};
+}
+
+template <class Row> tq_status run(const FastJob &job, RowShape r, cudaStream_t stream) {
+    return launch(tqk_prepare_operands<Row>, shape_of(job.call, r, stream), "tqk_prepare_operands",
+                  job, r.row_bytes);
 }
 
 } /* namespace */
 
 bool code_overlaps() {
     cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, tqk_prepare_queries) != cudaSuccess) {
+    if (cudaFuncGetAttributes(&attributes, tqk_prepare_operands<SharedRow>) != cudaSuccess) {
         (void)cudaGetLastError();
         return false;
     }
     return attributes.ptxVersion >= 90; /* older code has no instruction for it */
 }
 
-tq_status prepare_queries(const FastJob &job, const PageIds &ids, uint32_t n_ids,
-                          cudaStream_t stream) {
+/* Many warps of rows in registers to a block: few rows then leave most multiprocessors to the
+ * kernel behind. */
+tq_status prepare_operands(const FastJob &job, cudaStream_t stream) {
     uint32_t dim = job.call.k.layout.dim;
-    LaunchShape shape = {(uint64_t)job.n_items * job.heads_per_item, THREADS,
-                         (WARPS + 2 * dim) * sizeof(float), stream, job.overlap != 0};
-    return launch(tqk_prepare_queries, shape, "tqk_prepare_queries", job, ids, n_ids);
+    if (job.call.k.rotates && job.call.k.order > 1)
+        return run<SharedRow>(job, RowShape{4, 2 * dim * 4, 1}, stream);
+    if (dim == 64)
+        return run<RegisterRow<16, 4>>(job, RowShape{16, 0, 2}, stream);
+    if (dim == 128)
+        return run<RegisterRow<32, 4>>(job, RowShape{16, 0, 1}, stream);
+    if (dim == 256)
+        return run<RegisterRow<32, 8>>(job, RowShape{16, 0, 1}, stream);
+    return run<SharedRow>(job, RowShape{4, 2 * dim * 4, 1}, stream);
+}
+
+tq_status prepare_rows(const AttendJob &job, cudaStream_t stream) {
+    RowShape r = {4, 2 * job.k.layout.dim * 4, 1};
+    return launch(tqk_prepare_rows<SharedRow>, shape_of(job, r, stream), "tqk_prepare_rows", job,
+                  r.row_bytes);
 }
 
 } /* namespace tqi */

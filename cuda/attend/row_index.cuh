@@ -1,4 +1,4 @@
-/* The numbering of query rows, and sums over a block. */
+/* Where a query row stands: in the caller's arrays, in its segment, in its item. */
 #ifndef TQI_CUDA_ATTEND_ROW_INDEX_CUH
 #define TQI_CUDA_ATTEND_ROW_INDEX_CUH
 
@@ -6,51 +6,67 @@
 
 namespace tqi {
 
-__device__ inline uint32_t query_of(const AttendJob &job, uint32_t row) {
-    return job.first_query + row / job.group;
+/* A struct of the step or the plan, past the first cache, which may hold it from before. */
+template <class T> __device__ inline T fresh(const T *from) {
+    T to;
+    if constexpr (sizeof(T) % 16 == 0) {
+        uint4 words[sizeof(T) / 16];
+#pragma unroll
+        for (uint32_t i = 0; i < sizeof(T) / 16; i++)
+            words[i] = __ldcg((const uint4 *)from + i);
+        memcpy(&to, words, sizeof to);
+    } else {
+        static_assert(sizeof(T) % 8 == 0, "halves of a load of 16 bytes");
+        uint2 words[sizeof(T) / 8];
+#pragma unroll
+        for (uint32_t i = 0; i < sizeof(T) / 8; i++)
+            words[i] = __ldcg((const uint2 *)from + i);
+        memcpy(&to, words, sizeof to);
+    }
+    return to;
 }
 
-__device__ inline uint32_t q_head_of(const AttendJob &job, uint32_t head, uint32_t row) {
-    return head * job.group + row % job.group;
+struct RowPlace {
+    uint32_t row, q_head; /* of the caller's arrays */
+    uint32_t kv_head;
+    uint32_t item; /* of the launch */
+    uint32_t in_item;
+};
+
+/* Row `index` of a launch, query head fastest; false beyond the last. */
+__device__ inline bool find_row(const AttendJob &job, uint32_t index, RowPlace *place) {
+    uint32_t n_q_heads = job.n_heads * job.group, row = index / n_q_heads;
+    if (row >= job.range.n_rows)
+        return false;
+    tqi_row_place known = fresh(&job.schedule.rows[row]);
+    place->row = job.range.first_row + row;
+    place->q_head = index - row * n_q_heads;
+    place->kv_head = place->q_head / job.group;
+    uint32_t in_head = known.query * job.group + place->q_head - place->kv_head * job.group;
+    place->item =
+        known.first_item + place->kv_head * known.items_per_head + in_head / job.item_rows;
+    place->in_item = in_head % job.item_rows;
+    return known.exists;
 }
 
 /* Element of a row in the caller's queries or outputs. */
-template <class Rows>
-__device__ inline int64_t row_start(const AttendJob &job, const Rows &rows, uint32_t head,
-                                    uint32_t row) {
-    return (int64_t)query_of(job, row) * rows.token_stride +
-           (int64_t)q_head_of(job, head, row) * rows.head_stride;
+template <class Rows> __device__ inline int64_t row_start(const Rows &rows, const RowPlace &place) {
+    return (int64_t)place.row * rows.token_stride + (int64_t)place.q_head * rows.head_stride;
 }
 
-__device__ inline size_t lse_index(const AttendJob &job, uint32_t head, uint32_t row) {
-    return (size_t)query_of(job, row) * job.n_heads * job.group + q_head_of(job, head, row);
-}
-
-/* Reductions over a block of WARPS warps in a fixed order; every thread gets the result. */
-template <int WARPS, class T, class F> __device__ T block_reduce(T x, T *room, F f) {
-    for (uint32_t o = 16; o; o /= 2)
-        x = f(x, __shfl_xor_sync(~0u, x, o));
-    if (threadIdx.x % 32 == 0)
-        room[threadIdx.x / 32] = x;
-    __syncthreads();
-    T all = room[0];
-    for (uint32_t w = 1; w < WARPS; w++)
-        all = f(all, room[w]);
-    __syncthreads();
-    return all;
-}
-
-template <class T> struct Add {
-    __device__ T operator()(T a, T b) const {
-        return a + b;
-    }
+/* An item of a segment: its rows are queries [first_row / group, ...) of the kv head. */
+struct ItemRows {
+    uint32_t kv_head, first_row, n_rows; /* of the segment's rows of the kv head */
 };
 
-struct Larger {
-    __device__ float operator()(float a, float b) const {
-        return fmaxf(a, b);
-    }
-};
+__device__ inline ItemRows rows_of_item(const AttendJob &job, const tqi_segment &s,
+                                        const tqi_cut &cut, uint32_t item) {
+    ItemRows r;
+    r.kv_head = item / cut.items_per_head;
+    r.first_row = item % cut.items_per_head * job.item_rows;
+    r.n_rows = min(job.item_rows, s.n_queries * job.group - r.first_row);
+    return r;
+}
 
 } /* namespace tqi */
 

@@ -1,213 +1,213 @@
 /*
- * Pages to partial states. Every warp has its own slots in shared memory and refills a slot
- * as soon as it has consumed it: no producer warp, no barrier between warps while pages
- * stream. (Slots shared by warps are wrong with bulk copies: a copy can complete after
- * younger ones, and a waiting warp would then pass a barrier one phase early.)
+ * Pages to partial states: every worker walks its share of the plan, page after page.
  */
 #ifndef TQI_CUDA_ATTEND_STREAM_CUH
 #define TQI_CUDA_ATTEND_STREAM_CUH
 
 #include "attend/fast_job.h"
+#include "attend/ring.cuh"
+#include "attend/row_index.cuh"
 #include "attend/tile.cuh"
 
 namespace tqi {
 
-/* ---- slots -------------------------------------------------------------------------------- */
-
-/* The slots of a warp: a ring that is filled and consumed in order. */
-template <int BYTES> struct Ring {
-    uint32_t slots, barriers; /* addresses */
-    uint32_t n, lane;
-    uint32_t fill = 0, take = 0; /* next slot of either end */
-    uint32_t phase = 0;
-#if TQI_BULK_COPY
-    uint64_t policy;
-#endif
-
-    TQI_INLINE Ring(uint8_t *shared, uint32_t warp_bytes, uint32_t warp, uint32_t warps,
-                    uint32_t n_slots, uint32_t l)
-        : n(n_slots), lane(l) {
-        slots = shared_address(shared) + warp * warp_bytes;
-        barriers = shared_address(shared) + warps * warp_bytes + warp * n * 8;
-#if TQI_BULK_COPY
-        policy = evict_first();
-        if (lane < n)
-            barrier_init(barriers + 8 * lane);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        __syncwarp();
-#endif
-    }
-
-    /* Fills the next slot; NULL: nothing is left, the ring runs dry. */
-    TQI_INLINE void request(const uint8_t *page) {
-#if TQI_BULK_COPY
-        if (page && lane == 0)
-            bulk_copy(slots + fill * BYTES, page, BYTES, barriers + 8 * fill, policy);
-#else
-        for (uint32_t i = lane * 16; page && i < BYTES; i += 512)
-            copy16(slots + fill * BYTES + i, page + i);
-        asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-        fill = fill + 1 == n ? 0 : fill + 1;
-    }
-
-    /* The oldest page. */
-    TQI_INLINE Slot wait() {
-#if TQI_BULK_COPY
-        barrier_wait(barriers + 8 * take, phase);
-#else
-        if (n == 1)
-            asm volatile("cp.async.wait_group 0;" ::: "memory");
-        else
-            asm volatile("cp.async.wait_group 1;" ::: "memory");
-        __syncwarp();
-#endif
-        return Slot{slots + take * BYTES, lane * 16};
-    }
-
-    /* The oldest page has been read: its slot takes another. */
-    TQI_INLINE void replace(const uint8_t *page) {
-        __syncwarp();
-        request(page);
-        if (++take == n) {
-            take = 0;
-            phase ^= 1;
-        }
-    }
-};
-
 /* ---- work ----------------------------------------------------------------------------------- */
 
+/* The share of a worker, where its warps differ in the first tile only. */
+struct Worker {
+    uint32_t index;
+    tqi_division share;
+    tqi_work work;
+};
+
 /* Pages to fetch, in the order in which they are consumed: tiles `stride` apart of one item,
- * or, in a row of items, all tiles of each. The table is read one page ahead. */
+ * or all tiles of an item and those behind it. The table is read one page ahead. */
 struct Fetch {
     const FastJob &job;
-    uint64_t left; /* pages still to be named */
-    uint32_t item, tile, stride;
-    uint32_t id; /* of the page at (item, tile) */
+    const uint32_t *ids; /* at the next page */
+    const uint8_t *base; /* of the kv head in page 0 */
+    uint32_t run;        /* pages left in the item */
+    uint32_t id;         /* of the next page */
+    uint32_t stride;
+    uint32_t left; /* pages in later items */
+    uint32_t segment, item;
 
-    TQI_INLINE Fetch(const FastJob &j, uint64_t n, uint32_t first_item, uint32_t first_tile,
-                     uint32_t step)
-        : job(j), left(n), item(first_item), tile(first_tile), stride(step) {
-        id = left ? __ldcg(job.call.table + tile) : 0;
+    TQI_INLINE Fetch(const FastJob &j, const tqi_work &w, uint32_t first, uint32_t step)
+        : job(j), run(0), id(0), stride(step), left(0), segment(w.segment), item(w.item) {
+        if (first >= w.n_tiles)
+            return;
+        tqi_cut cut = fresh(&job.call.schedule.cuts[segment]);
+        uint32_t here = min(w.n_tiles, cut.n_tiles - w.tile);
+        left = w.n_tiles - here;
+        enter(cut, w.tile + first);
+        run = (here - first - 1) / stride + 1;
+    }
+
+    TQI_INLINE void enter(const tqi_cut &cut, uint32_t tile) {
+        const uint32_t *table = fresh(&job.call.step.head->table);
+        ids = table + __ldcg(&job.call.step.segments[segment].ids) + cut.first_tile + tile;
+        base =
+            job.call.pages.base + (uint64_t)(item / cut.items_per_head) * job.call.pages.blob_bytes;
+        id = __ldcg(ids);
+    }
+
+    /* To the next item with tiles. */
+    TQI_INLINE void cross() {
+        if (left == 0)
+            return;
+        tqi_cut cut = fresh(&job.call.schedule.cuts[segment]);
+        if (++item == cut.items_per_head * job.call.n_heads) {
+            item = 0;
+            do
+                cut = fresh(&job.call.schedule.cuts[++segment]);
+            while (cut.n_tiles == 0);
+        }
+        run = min(left, cut.n_tiles);
+        left -= run;
+        enter(cut, 0);
     }
 
     TQI_INLINE const uint8_t *next() {
-        if (left == 0)
+        if (run == 0)
             return nullptr;
-        const uint8_t *page = job.call.pages.base + (uint64_t)id * job.call.pages.page_bytes +
-                              (uint64_t)(item / job.items_per_head) * job.call.pages.blob_bytes;
-        tile += stride;
-        if (tile >= job.n_tiles) { /* the next item; never with a stride */
-            tile = 0;
-            item++;
-        }
-        if (--left)
-            id = __ldcg(job.call.table + tile);
+        const uint8_t *page = base + (uint64_t)id * job.page_bytes;
+        ids += stride;
+        if (--run == 0)
+            cross();
+        else
+            id = __ldcg(ids);
         return page;
     }
 };
 
-/* ---- a warp's consecutive pages of one item ---------------------------------------------------
+/* ---- a warp's pages of one item ---------------------------------------------------------------
  */
 
-/* Tokens that the thread's rows see. */
-template <class T>
-TQI_INLINE void visible_tokens(const FastJob &job, uint32_t item, uint32_t lane,
-                               int64_t visible[T::NT], int64_t &least, int64_t &most) {
-    uint32_t first = item % job.items_per_head * T::HEADS;
-    least = most = (int64_t)job.call.length;
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++) {
-        uint32_t row = min(first + nt * 4 + lane % 4, job.call.rows - 1);
-        uint32_t query = job.call.first_query + row / job.call.group;
-        visible[nt] = least - (job.call.causal ? job.call.n_queries - 1 - query : 0);
-    }
-    if (job.call.causal) {
-        uint32_t query = job.call.first_query + first / job.call.group;
-        least -= job.call.n_queries - 1 - query;
-    }
+/* An item and what its rows see. */
+struct Item {
+    uint32_t segment, item; /* of the segment */
+    uint32_t index;         /* of the launch */
+    ItemRows rows;
+    uint32_t first_tile, n_tiles, n_items; /* of the segment */
+    uint32_t full; /* tiles below it are seen whole by every row, counted from page 0 */
+};
+
+TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item) {
+    const AttendJob &call = job.call;
+    tqi_cut cut = fresh(&call.schedule.cuts[segment]);
+    tqi_segment s = fresh(&call.step.segments[segment]);
+    Item i;
+    i.segment = segment;
+    i.item = item;
+    i.index = cut.first_item + item;
+    i.rows = rows_of_item(call, s, cut, item);
+    i.first_tile = cut.first_tile;
+    i.n_tiles = cut.n_tiles;
+    i.n_items = cut.items_per_head * call.n_heads;
+    uint64_t from;
+    i.full = (uint32_t)(tqi_visible(&s, call.causal, 0, i.rows.first_row / call.group, &from) /
+                        FAST_TOKENS);
+    return i;
 }
 
 template <class T>
-TQI_INLINE void load_query(const FastJob &job, uint32_t item, uint32_t lane, T &t) {
-    const uint32_t *from = job.fragments + (uint64_t)item * T::NT * T::Q_WORDS * 32 + lane;
+TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t lane, T &t) {
+    const uint32_t last = i.rows.n_rows - 1; /* stands for the rows that a tile lacks */
 #pragma unroll
     for (int nt = 0; nt < T::NT; nt++) {
+        uint32_t row = min(nt * 4 + lane / 8, last);
+        const uint32_t *from = job.fragments +
+                               ((uint64_t)i.index * T::NT + row / 4) * T::Q_WORDS * 32 +
+                               8 * (row % 4) + lane % 8;
 #pragma unroll
-        for (int i = 0; i < T::Q_WORDS; i++)
-            t.q[nt][i] = __ldcg(from + (nt * T::Q_WORDS + i) * 32);
-        uint32_t row = item * T::HEADS + nt * 4 + lane % 4;
+        for (int w = 0; w < T::Q_WORDS; w++)
+            t.q[nt][w] = __ldcg(from + w * 32);
+        row = i.index * T::HEADS + min(nt * 4 + lane % 4, last);
         t.q_scale[nt] = __ldcg(job.q_scale + row);
         t.q_half[nt] = T::K_INT ? __ldcg(job.q_half + row) : 0;
     }
     t.clear();
 }
 
+/* A page that not every row sees whole. */
+template <class T>
+TQI_INLINE void edge_tokens(const FastJob &job, const Item &i, uint32_t tile, uint32_t lane,
+                            int left[T::NT], int &valid) {
+    const AttendJob &call = job.call;
+    tqi_segment s = fresh(&call.step.segments[i.segment]);
+    int64_t start = (int64_t)tile * FAST_TOKENS;
+    uint32_t last = i.rows.first_row + i.rows.n_rows - 1;
+    uint64_t from;
+#pragma unroll
+    for (int nt = 0; nt < T::NT; nt++) {
+        uint32_t row = min(i.rows.first_row + nt * 4 + lane % 4, last);
+        int64_t sees = (int64_t)tqi_visible(&s, call.causal, 0, row / call.group, &from) - start;
+        left[nt] = (int)max(min(sees, (int64_t)FAST_TOKENS), (int64_t)-1);
+    }
+    valid = (int)min((int64_t)s.length - start, (int64_t)FAST_TOKENS);
+}
+
 /* n pages from `tile` on, `stride` apart. */
 template <class T, class R>
-TQI_INLINE void consume(const FastJob &job, uint32_t item, uint32_t tile, uint32_t n,
+TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t tile, uint32_t n,
                         uint32_t stride, uint32_t lane, R &ring, Fetch &fetch, T &t) {
-    int64_t visible[T::NT], least, most;
-    visible_tokens<T>(job, item, lane, visible, least, most);
-    load_query(job, item, lane, t);
-    for (uint32_t i = 0; i < n; i++, tile += stride) {
+    load_query(job, i, lane, t);
+    tile += i.first_tile;
+    for (; n; n--, tile += stride) {
         Slot slot = ring.wait();
-        int64_t start = (int64_t)tile * FAST_TOKENS;
-        int left[T::NT];
-        if (start + FAST_TOKENS <= least) {
+        int left[T::NT], valid;
+        if (tile < i.full) {
             t.template page<false>(slot, lane, FAST_TOKENS, left);
         } else {
-#pragma unroll
-            for (int nt = 0; nt < T::NT; nt++)
-                left[nt] = (int)max(min(visible[nt] - start, (int64_t)FAST_TOKENS), (int64_t)-1);
-            t.template page<true>(slot, lane, (int)min(most - start, (int64_t)FAST_TOKENS), left);
+            edge_tokens<T>(job, i, tile, lane, left, valid);
+            t.template page<true>(slot, lane, valid, left);
         }
         ring.replace(fetch.next());
     }
 }
 
-/* ---- a piece by a warp ------------------------------------------------------------------------
+/* ---- warps as workers -------------------------------------------------------------------------
  */
 
 template <class T>
-TQI_INLINE void write_piece(const FastJob &job, uint64_t piece, uint32_t lane, T &t) {
+TQI_INLINE void write_piece(const FastJob &job, uint32_t piece, uint32_t lane, T &t) {
     float one[T::NT];
     t.join_threads();
 #pragma unroll
     for (int nt = 0; nt < T::NT; nt++) {
         one[nt] = 1;
         if (lane < 4)
-            job.partial_ml[piece * T::HEADS + nt * 4 + lane] = make_float2(t.max[nt], t.sum[nt]);
+            job.call.partial_ml[(uint64_t)piece * T::HEADS + nt * 4 + lane] =
+                make_float2(t.max[nt], t.sum[nt]);
     }
-    t.store(lane, one, job.partial + piece * T::HEADS * T::D);
+    t.store(lane, one, job.call.partial + (uint64_t)piece * T::HEADS * T::D);
 }
 
 template <class T, class R>
-TQI_INLINE void run_warp(const FastJob &job, uint32_t worker, uint32_t lane, R &ring, T &t) {
-    uint64_t total = (uint64_t)job.n_items * job.n_tiles;
-    uint64_t begin = share_begin(total, worker, job.workers);
-    uint64_t end = share_begin(total, worker + 1, job.workers);
-    if (worker >= job.workers || begin == end)
-        return;
-    uint32_t item = (uint32_t)(begin / job.n_tiles), tile = (uint32_t)(begin % job.n_tiles);
-    Fetch fetch(job, end - begin, item, tile, 1);
-    for (uint32_t i = 0; i < ring.n; i++)
-        ring.request(fetch.next());
-    for (uint64_t at = begin; at < end; item++, tile = 0) {
-        uint32_t n = (uint32_t)min(end - at, (uint64_t)(job.n_tiles - tile));
-        consume(job, item, tile, n, 1u, lane, ring, fetch, t);
-        write_piece(job, warp_piece(worker, item), lane, t);
-        at += n;
+TQI_INLINE void run_warp(const FastJob &job, const Worker &w, uint32_t lane, R &ring, Fetch &fetch,
+                         T &t) {
+    uint32_t segment = w.work.segment, item = w.work.item, tile = w.work.tile;
+    for (uint32_t left = w.work.n_tiles; left;) {
+        Item i = enter_item(job, segment, item);
+        if (i.n_tiles) {
+            uint32_t n = min(left, i.n_tiles - tile);
+            consume(job, i, tile, n, 1u, lane, ring, fetch, t);
+            write_piece(job, w.index + i.index, lane, t);
+            left -= n;
+            tile = 0;
+        }
+        bool last = i.n_tiles == 0 || item + 1 == i.n_items;
+        item = last ? 0 : item + 1;
+        segment += last;
     }
 }
 
-/* ---- a piece by a block -------------------------------------------------------------------------
+/* ---- blocks as workers ------------------------------------------------------------------------
  */
 
 /* Joins the states of the warps through shared memory, which no copy is filling any more. */
 template <class T>
-TQI_INLINE void join_warps(const FastJob &job, uint64_t piece, uint32_t warp, uint32_t lane,
+TQI_INLINE void join_warps(const FastJob &job, uint32_t piece, uint32_t warp, uint32_t lane,
                            uint8_t *shared, uint32_t warp_bytes, float2 *ml, T &t) {
     const uint32_t warps = job.warps;
     float factor[T::NT];
@@ -229,11 +229,11 @@ TQI_INLINE void join_warps(const FastJob &job, uint64_t piece, uint32_t warp, ui
         }
         factor[nt] = exp2_fast(t.max[nt] - joint);
         if (warp == 0 && lane < 4)
-            job.partial_ml[piece * T::HEADS + head] = make_float2(joint, sum);
+            job.call.partial_ml[(uint64_t)piece * T::HEADS + head] = make_float2(joint, sum);
     }
     t.store(lane, factor, (float *)(shared + warp * warp_bytes));
     __syncthreads();
-    float4 *out = (float4 *)(job.partial + piece * T::HEADS * T::D);
+    float4 *out = (float4 *)(job.call.partial + (uint64_t)piece * T::HEADS * T::D);
     for (uint32_t i = threadIdx.x; i < T::HEADS * T::D / 4; i += blockDim.x) {
         float4 a = ((const float4 *)shared)[i];
         for (uint32_t w = 1; w < warps; w++) {
@@ -245,20 +245,6 @@ TQI_INLINE void join_warps(const FastJob &job, uint64_t piece, uint32_t warp, ui
         }
         out[i] = a;
     }
-}
-
-template <class T, class R>
-TQI_INLINE void run_block(const FastJob &job, uint32_t warp, uint32_t lane, uint8_t *shared,
-                          uint32_t warp_bytes, float2 *ml, R &ring, T &t) {
-    uint32_t item = blockIdx.x / job.parts, part = blockIdx.x % job.parts;
-    uint32_t begin = (uint32_t)share_begin(job.n_tiles, part, job.parts);
-    uint32_t end = (uint32_t)share_begin(job.n_tiles, part + 1, job.parts), first = begin + warp;
-    uint32_t n = first < end ? (end - first - 1) / job.warps + 1 : 0;
-    Fetch fetch(job, n, item, first, job.warps);
-    for (uint32_t i = 0; i < ring.n; i++)
-        ring.request(fetch.next());
-    consume(job, item, first, n, job.warps, lane, ring, fetch, t);
-    join_warps(job, blockIdx.x, warp, lane, shared, warp_bytes, ml, t);
 }
 
 /* ---- the kernel
@@ -275,24 +261,47 @@ template <class T> size_t stream_shared(uint32_t warps, uint32_t slots) {
     return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 8 + T::HEADS * 8);
 }
 
+/* Copies of pages that were in place before the kernel in front began may start at once; its
+ * queries are waited for. */
 template <class T, int MAX_WARPS>
 __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     tqk_stream(const __grid_constant__ FastJob job) {
     extern __shared__ __align__(128) uint8_t shared[];
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    allow_next_kernel();
     const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
     Ring<T::Layout::bytes> ring(shared, warp_bytes, warp, job.warps, job.slots, lane);
+    Worker w;
+    w.share = fresh(job.call.schedule.share);
+    const bool by_block = w.share.by_block != 0;
+    const uint32_t stride = by_block ? job.warps : 1, first = by_block ? warp : 0;
     T t;
     t.k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1])};
     t.v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1])};
-    wait_for_last_kernel();
-    if (job.schedule == SCHEDULE_WARP) {
-        run_warp(job, blockIdx.x * job.warps + warp, lane, ring, t);
-    } else {
+    bool waited = false;
+    for (w.index = by_block ? blockIdx.x : blockIdx.x * job.warps + warp;
+         w.index < w.share.n_workers; w.index += by_block ? gridDim.x : gridDim.x * job.warps) {
+        w.work = fresh(&job.call.schedule.work[w.index]);
+        Fetch fetch(job, w.work, first, stride);
+        for (uint32_t i = 0; i < ring.n; i++)
+            ring.request(fetch.next());
+        if (!waited)
+            wait_for_last_kernel();
+        waited = true;
+        allow_next_kernel();
+        if (!by_block) {
+            run_warp(job, w, lane, ring, fetch, t);
+            continue;
+        }
+        Item item = enter_item(job, w.work.segment, w.work.item);
+        uint32_t n = first < w.work.n_tiles ? (w.work.n_tiles - first - 1) / stride + 1 : 0;
+        consume(job, item, w.work.tile + first, n, stride, lane, ring, fetch, t);
         float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 8));
-        run_block(job, warp, lane, shared, warp_bytes, ml, ring, t);
+        join_warps(job, w.index, warp, lane, shared, warp_bytes, ml, t);
+        allow_copies(); /* slots are free again */
+        __syncthreads();
     }
+    if (!waited)
+        wait_for_last_kernel(); /* the kernel behind relies on all that came before */
 }
 
 template <class T, int MAX_WARPS> tq_status prepare_stream() {
@@ -305,10 +314,8 @@ template <class T, int MAX_WARPS> tq_status prepare_stream() {
 }
 
 template <class T, int MAX_WARPS> tq_status run_stream(const FastJob &job, cudaStream_t stream) {
-    uint64_t blocks = job.schedule == SCHEDULE_WARP ? (job.workers + job.warps - 1) / job.warps
-                                                    : (uint64_t)job.n_items * job.parts;
-    LaunchShape shape = {blocks, job.warps * 32, stream_shared<T>(job.warps, job.slots), stream,
-                         job.overlap != 0};
+    LaunchShape shape = {job.call.n_blocks, job.warps * 32, stream_shared<T>(job.warps, job.slots),
+                         stream, job.call.overlap != 0};
     return launch(tqk_stream<T, MAX_WARPS>, shape, "tqk_stream", job);
 }
 

@@ -6,8 +6,8 @@
  */
 #include "common/codes.cuh"
 #include "common/rotate.cuh"
-#include "encode/copy_async.cuh"
 #include "encode/encode_job.h"
+#include "encode/page_work.cuh"
 
 namespace tqi {
 namespace {
@@ -327,49 +327,29 @@ __device__ void encode_row(const RowWork &r, const EncodeJob &job, uint32_t side
     r.warp.sync();
 }
 
-/* New tokens of a block: slots [first, last) of a page. */
-struct Span {
-    uint32_t page, first, last;
-    int64_t row; /* of slot 0 in the caller's rows; may lie before them */
-};
-
-__device__ Span span_at(const EncodeJob &job, uint32_t i) {
-    Span s = {};
-    if (job.pieces) {
-        if (i < *job.n_pieces) {
-            AppendPiece p = job.pieces[i];
-            s = {p.page, p.slot, p.slot + p.n, (int64_t)p.row - p.slot};
-        }
-        return s;
-    }
-    uint64_t start = (job.first_page + i) * job.pages.page_tokens;
-    s.page = job.ids.id[i];
-    s.first = (uint32_t)(max(start, job.length) - start);
-    s.last = (uint32_t)(min(start + job.pages.page_tokens, job.end) - start);
-    s.row = (int64_t)(start - job.length);
-    return s;
-}
-
-/* Block index: (page or piece, head, side), side fastest. */
+/* Block index: (page, head, side), side fastest. */
 __global__ void tqk_encode_any(const __grid_constant__ EncodeJob job) {
     extern __shared__ float shared[];
     uint32_t side = blockIdx.x & 1, head = (blockIdx.x >> 1) % job.n_heads;
+    uint32_t page = (blockIdx.x >> 1) / job.n_heads;
     const Side &s = job.side[side];
     const tqi_layout &l = s.layout;
     uint32_t size = tree_size(l.dim), warp = threadIdx.x / 32, warps = blockDim.x / 32;
     uint8_t *codes = (uint8_t *)(shared + (size_t)warps * 2 * size);
     RowWork r = {{threadIdx.x & 31, 32}, shared + (size_t)warp * 2 * size, nullptr, nullptr};
     r.tree = r.x + size;
-    wait_for_predecessor();
-    Span span = span_at(job, (blockIdx.x >> 1) / job.n_heads);
-    uint8_t *blob = job.pages.base + span.page * job.pages.page_bytes +
-                    (size_t)head * job.pages.blob_bytes;
-    for (uint32_t group = span.first / l.group; group * l.group < span.last; group++) {
+    PageWork w;
+    if (!page_work(job, page, &w))
+        return;
+    uint32_t first = w.first, last = w.last;
+    uint8_t *blob =
+        job.pages.base + w.id * job.pages.page_bytes + (size_t)head * job.pages.blob_bytes;
+    for (uint32_t group = first / l.group; group * l.group < last; group++) {
         uint32_t base = group * l.group;
-        uint32_t from = max(span.first, base), to = min(span.last, base + l.group);
+        uint32_t from = max(first, base), to = min(last, base + l.group);
         for (uint32_t slot = from + warp; slot < to; slot += warps) {
             r.codes = codes + (slot - base) * l.dim_pad;
-            encode_row(r, job, side, head, blob, slot, (uint64_t)(span.row + slot));
+            encode_row(r, job, side, head, blob, slot, w.row + (slot - first));
         }
         if (l.kind != TQI_KIND_LM)
             continue; /* wide codes are in place already */
@@ -398,9 +378,9 @@ tq_status encode_any_prepare(uint32_t dim) {
 
 tq_status encode_any(const EncodeJob &job, cudaStream_t stream) {
     uint32_t k = job.side[0].layout.dim, v = job.side[1].layout.dim, dim = k > v ? k : v;
-    uint64_t spans = job.pieces ? job.max_pieces : job.n_pages;
-    LaunchShape shape = {spans * job.n_heads * 2, warps_of(dim) * 32,
-                         shared_of(dim), stream, false};
+    uint64_t pages = job.pieces ? job.max_pieces : job.n_pages;
+    LaunchShape shape = {pages * job.n_heads * 2, warps_of(dim) * 32, shared_of(dim), stream,
+                         false};
     return launch(tqk_encode_any, shape, "tqk_encode_any", job);
 }
 

@@ -4,9 +4,10 @@
 
 #include "host.h"
 #include "params.h"
-#include "state.h"
 
 namespace tqi {
+
+struct State;
 
 /* New tokens that lie one behind another in one page. */
 struct AppendPiece {

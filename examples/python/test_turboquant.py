@@ -58,6 +58,67 @@ class Attention(unittest.TestCase):
     def test_4_bits(self):
         self.run_variant("4bit_nc", 0.25)
 
+    def test_threads_give_the_same_bits(self):
+        tokens, answers = 5000, []
+        k, q = rows(tokens * DIM, 1), rows(DIM, 3)
+        for threads in (1, 0, 3):
+            with turboquant.Cache("4bit_nc", 1, 1, DIM, threads=threads) as cache:
+                seq = cache.sequence()
+                cache.append(seq, 0, tokens, k, k)
+                answers.append(cache.attend(seq, 0, 1, q))
+        self.assertEqual(answers[0], answers[1])
+        self.assertEqual(answers[0], answers[2])
+        with self.assertRaises(turboquant.Error):
+            turboquant.Cache("4bit_nc", 1, 1, DIM, threads=100000)
+
+
+class Snapshots(unittest.TestCase):
+    def test_save_and_load(self):
+        tokens = 40
+        k, v, q = rows(tokens * DIM, 1), rows(tokens * DIM, 2), rows(DIM, 3)
+        with turboquant.Cache("k3v4_nc", 1, 1, DIM, seed=7) as a, \
+                turboquant.Cache("k3v4_nc", 1, 1, DIM, seed=7) as b:
+            seq = a.sequence()
+            a.append(seq, 0, tokens, k, v)
+            blob = a.save(seq)
+            loaded = b.load(blob)
+            self.assertEqual(b.save(loaded), blob)
+            self.assertEqual(b.attend(loaded, 0, 1, q), a.attend(seq, 0, 1, q))
+            halves = b.load(a.save(seq, 0, 13))
+            self.assertEqual(b.load(memoryview(a.save(seq, 13)), halves), halves)
+            self.assertEqual(b.length(halves), tokens)
+            self.assertEqual(b.attend(halves, 0, 1, q), a.attend(seq, 0, 1, q))
+            copied = b.copy(a, seq)
+            self.assertEqual(b.save(copied), blob)
+            blob[len(blob) // 2] ^= 1
+            with self.assertRaises(turboquant.Error) as caught:
+                b.load(blob)
+            self.assertEqual(caught.exception.name, "TQ_ERR_CORRUPT")
+        with turboquant.Cache("k3v4_nc", 1, 1, DIM, seed=8) as other:
+            blob[len(blob) // 2] ^= 1
+            with self.assertRaises(turboquant.Error) as caught:
+                other.load(blob)
+            self.assertEqual(caught.exception.name, "TQ_ERR_MISMATCH")
+            self.assertIn("seed", str(caught.exception))
+
+    def test_cut_and_reorder(self):
+        k = rows(30 * DIM, 1)
+        with turboquant.Cache("int8", 1, 1, DIM) as cache:
+            a, b = cache.sequence(), cache.sequence()
+            cache.append(a, 0, 30, k, k)
+            cache.append(b, 0, 10, k[:10 * DIM], k[:10 * DIM])
+            cache.append(b, 0, 15, k[15 * DIM:], k[15 * DIM:])
+            want = cache.save(b)
+            cache.remove(a, 10, 5)
+            self.assertEqual(cache.save(a), want)
+            cache.truncate(b, 3)
+            cache.reorder([a, b], [1, 0])
+            self.assertEqual((cache.length(a), cache.length(b)), (3, 25))
+            with self.assertRaises(ValueError):
+                cache.reorder([a, b], [0])
+            with self.assertRaises(turboquant.Error):
+                cache.remove(a, 2, 2)
+
 
 class Errors(unittest.TestCase):
     def test_status_becomes_exception(self):

@@ -31,9 +31,23 @@ class CacheConfig(ctypes.Structure):
         ("max_pages", ctypes.c_uint64), ("seed", ctypes.c_uint64)]
 
 
+class ThreadpoolConfig(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint32) for name in
+                ("struct_size", "flags", "n_threads", "reserved")] + [
+        ("allocator", ctypes.c_void_p)]
+
+
+class ContextConfig(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
+                ("device", ctypes.c_int32), ("device_index", ctypes.c_int32),
+                ("cpu_features_disabled", ctypes.c_uint64),
+                ("allocator", ctypes.c_void_p), ("executor", ctypes.c_void_p)]
+
+
 class AttendParams(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
-                ("scale", ctypes.c_float), ("reserved", ctypes.c_uint32)]
+                ("scale", ctypes.c_float), ("reserved", ctypes.c_uint32),
+                ("logit_softcap", ctypes.c_float), ("window", ctypes.c_uint32)]
 
 
 class Error(RuntimeError):
@@ -55,6 +69,9 @@ def _load():
             ("tq_version_string", ctypes.c_char_p, []),
             ("tq_last_error", ctypes.c_char_p, []),
             ("tq_status_name", ctypes.c_char_p, [ctypes.c_int32]),
+            ("tq_threadpool_create", ctypes.c_int32, [handle, ctypes.POINTER(handle)]),
+            ("tq_threadpool_destroy", None, [handle]),
+            ("tq_threadpool_executor", handle, [handle]),
             ("tq_context_create", ctypes.c_int32, [handle, ctypes.POINTER(handle)]),
             ("tq_context_destroy", None, [handle]),
             ("tq_variant_find", ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(u32)]),
@@ -65,6 +82,16 @@ def _load():
             ("tq_seq_destroy", ctypes.c_int32, [handle, u64]),
             ("tq_seq_fork", ctypes.c_int32, [handle, u64, u64, ctypes.POINTER(u64)]),
             ("tq_seq_length", ctypes.c_int32, [handle, u64, u32, ctypes.POINTER(u64)]),
+            ("tq_seq_truncate", ctypes.c_int32, [handle, u64, u64]),
+            ("tq_seq_remove", ctypes.c_int32, [handle, u64, u64, u64]),
+            ("tq_seq_reorder", ctypes.c_int32,
+             [handle, u32, ctypes.POINTER(u64), ctypes.POINTER(u32)]),
+            ("tq_seq_save_range", ctypes.c_int32,
+             [handle, u64, u64, u64, handle, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
+            ("tq_seq_load", ctypes.c_int32,
+             [handle, handle, ctypes.c_size_t, ctypes.POINTER(u64)]),
+            ("tq_seq_load_append", ctypes.c_int32, [handle, u64, handle, ctypes.c_size_t]),
+            ("tq_seq_copy", ctypes.c_int32, [handle, handle, u64, u64, u64, ctypes.POINTER(u64)]),
             ("tq_append", ctypes.c_int32,
              [handle, u64, u32, u32, ctypes.POINTER(RowsIn), ctypes.POINTER(RowsIn), handle]),
             ("tq_attend", ctypes.c_int32,
@@ -106,17 +133,22 @@ def _rows(values, n_elements, what):
 
 
 class Cache:
-    """Keys and values of sequences for the layers of one model."""
+    """Keys and values of sequences for the layers of one model.
 
-    def __init__(self, variant, n_layers, n_kv_heads, head_dim, n_q_heads=0, **options):
+    threads: how many work, the calling one included; 0 = as many as CPUs.
+    """
+
+    def __init__(self, variant, n_layers, n_kv_heads, head_dim, n_q_heads=0, threads=1,
+                 **options):
         self._cache, self._context = ctypes.c_void_p(), ctypes.c_void_p()
+        self._pool = ctypes.c_void_p()
         number = ctypes.c_uint32()
         _check(_lib.tq_variant_find(variant.encode(), ctypes.byref(number)))
-        _check(_lib.tq_context_create(None, ctypes.byref(self._context)))
         config = CacheConfig(struct_size=ctypes.sizeof(CacheConfig), n_layers=n_layers,
                              n_kv_heads=n_kv_heads, n_q_heads=n_q_heads or n_kv_heads,
                              head_dim=head_dim, variant=number.value, **options)
         try:
+            self._make_context(threads)
             _check(_lib.tq_cache_create(self._context, ctypes.byref(config),
                                         ctypes.byref(self._cache)))
         except Error:
@@ -124,12 +156,24 @@ class Cache:
             raise
         self._kv, self._q, self._dim = n_kv_heads, config.n_q_heads, head_dim
 
+    def _make_context(self, threads):
+        config = ContextConfig(struct_size=ctypes.sizeof(ContextConfig))
+        if threads != 1:
+            pool = ThreadpoolConfig(struct_size=ctypes.sizeof(ThreadpoolConfig),
+                                    n_threads=threads)
+            _check(_lib.tq_threadpool_create(ctypes.byref(pool), ctypes.byref(self._pool)))
+            config.executor = _lib.tq_threadpool_executor(self._pool)
+        _check(_lib.tq_context_create(ctypes.byref(config), ctypes.byref(self._context)))
+
     def close(self):
         if self._cache:
             _lib.tq_cache_destroy(self._cache)
         if self._context:
             _lib.tq_context_destroy(self._context)
+        if self._pool:
+            _lib.tq_threadpool_destroy(self._pool)
         self._cache, self._context = ctypes.c_void_p(), ctypes.c_void_p()
+        self._pool = ctypes.c_void_p()
 
     def __enter__(self):
         return self
@@ -160,6 +204,49 @@ class Cache:
         _check(_lib.tq_seq_length(self._handle(), seq, layer, ctypes.byref(out)))
         return out.value
 
+    def truncate(self, seq, n_tokens):
+        _check(_lib.tq_seq_truncate(self._handle(), seq, n_tokens))
+
+    def remove(self, seq, first, n_tokens):
+        """Takes tokens out of the middle."""
+        _check(_lib.tq_seq_remove(self._handle(), seq, first, n_tokens))
+
+    def reorder(self, seqs, parents):
+        """seqs[i] becomes what seqs[parents[i]] was, all at once."""
+        n = len(seqs)
+        if len(parents) != n:
+            raise ValueError("%d sequences, %d parents" % (n, len(parents)))
+        _check(_lib.tq_seq_reorder(self._handle(), n, (ctypes.c_uint64 * n)(*seqs),
+                                   (ctypes.c_uint32 * n)(*parents)))
+
+    def save(self, seq, first=0, n_tokens=2**64 - 1):
+        """A snapshot of all tokens, or of some, as a bytearray."""
+        size = ctypes.c_size_t()
+        _check(_lib.tq_seq_save_range(self._handle(), seq, first, n_tokens, None, 0,
+                                      ctypes.byref(size)))
+        out = bytearray(size.value)
+        buffer = (ctypes.c_char * size.value).from_buffer(out)
+        _check(_lib.tq_seq_save_range(self._handle(), seq, first, n_tokens, buffer, size,
+                                      ctypes.byref(size)))
+        return out
+
+    def load(self, snapshot, seq=None):
+        """A new sequence from any object with bytes, or more tokens for one."""
+        data = bytes(snapshot)
+        if seq is not None:
+            _check(_lib.tq_seq_load_append(self._handle(), seq, data, len(data)))
+            return seq
+        out = ctypes.c_uint64()
+        _check(_lib.tq_seq_load(self._handle(), data, len(data), ctypes.byref(out)))
+        return out.value
+
+    def copy(self, source, seq, first=0, n_tokens=2**64 - 1):
+        """A new sequence here with tokens of a sequence of another cache."""
+        out = ctypes.c_uint64()
+        _check(_lib.tq_seq_copy(self._handle(), source._handle(), seq, first, n_tokens,
+                                ctypes.byref(out)))
+        return out.value
+
     def append(self, seq, layer, n_tokens, keys, values):
         n = n_tokens * self._kv * self._dim
         hold_k, k = _rows(keys, n, "keys")
@@ -168,14 +255,15 @@ class Cache:
                               ctypes.byref(v), None))
         del hold_k, hold_v
 
-    def attend(self, seq, layer, n_queries, queries, causal=True):
+    def attend(self, seq, layer, n_queries, queries, causal=True, softcap=0.0, window=0):
         """(out, lse): array("f") of n_queries * n_q_heads * head_dim and * n_q_heads."""
         n = n_queries * self._q * self._dim
         hold_q, q = _rows(queries, n, "queries")
         out = array("f", bytes(4 * n))
         hold_o, o = _rows(out, n, "out")
         lse = (ctypes.c_float * (n_queries * self._q))()
-        params = AttendParams(ctypes.sizeof(AttendParams), CAUSAL if causal else 0, 0.0, 0)
+        params = AttendParams(ctypes.sizeof(AttendParams), CAUSAL if causal else 0, 0.0, 0,
+                              softcap, window)
         _check(_lib.tq_attend(self._handle(), seq, layer, n_queries, ctypes.byref(params),
                               ctypes.byref(q), ctypes.byref(o), lse, None))
         del hold_q, hold_o

@@ -31,6 +31,9 @@
  * tq_attend(cache, seq, 0, 1, NULL, &q, &out, NULL, NULL);
  * @endcode
  *
+ * A serving engine runs many sequences per call instead: tq/batch.h, which this header
+ * includes.
+ *
  * ### Rules that hold for every function
  *
  * - **Status.** Functions return ::tq_status: 0 on success, negative on failure.
@@ -48,7 +51,7 @@
  * - **Threads.** Functions that take a `const` handle may run at the same time
  *   on the same handle. All others need exclusive access to the handle they take
  *   as non-const. Different handles are independent. The library starts no
- *   thread: work is spread through the caller's ::tq_executor.
+ *   threads but those of tq_threadpool_create(): work is spread through a ::tq_executor.
  * - **Streams.** A ::tq_stream is a `cudaStream_t` or `CUstream`; pass NULL on
  *   the CPU. On the CPU every call has finished when it returns.
  * - **Memory.** Every byte the library holds comes from the context's
@@ -184,7 +187,9 @@ enum {
 
 typedef struct tq_context tq_context; /**< Device, hooks and kernel table; immutable. */
 typedef struct tq_cache tq_cache;     /**< Page pool and sequences for the layers of a model. */
+typedef struct tq_batch tq_batch;     /**< Steps over many sequences of a cache. */
 typedef struct tq_codec tq_codec;     /**< One format at one dimension: rows to codes and back. */
+typedef struct tq_threadpool tq_threadpool; /**< Threads behind a ::tq_executor. */
 
 /** Rows to read: element (token, head, dim) is at
  *  `data[token * token_stride + head * head_stride + dim]`.
@@ -279,6 +284,63 @@ TQ_API void tq_context_destroy(tq_context *ctx);
  *  @param ctx a context
  *  @return TQ_CPU_* bits that are both present and not disabled; 0 for NULL */
 TQ_API uint64_t tq_context_cpu_features(const tq_context *ctx);
+/** @} */
+
+/* ------------------------------------------------------------------------ */
+/** @defgroup threads Threads
+ *  For programs without a parallel-for of their own, and for engines whose threads all enter
+ *  every operation as "the ith of nth".
+ *  @{ */
+
+/** The pool starts no threads: those of tq_threadpool_lend() work in it. */
+#define TQ_THREADPOOL_LENT 1u
+
+/** Configuration of a pool. All fields may be zero. */
+typedef struct tq_threadpool_config {
+    uint32_t struct_size; /**< sizeof(tq_threadpool_config). */
+    uint32_t flags;       /**< ::TQ_THREADPOOL_LENT or 0. */
+    /** Threads that work, the calling one included; lent: the most that may come. At most
+     *  1024; 0 = as many as CPUs that the process may run on. */
+    uint32_t n_threads;
+    uint32_t reserved;             /**< Must be 0. */
+    const tq_allocator *allocator; /**< NULL = the C library's aligned allocation. */
+} tq_threadpool_config;
+
+/** @brief Creates a pool.
+ *  @param[in] config NULL for all defaults; copied @param[out] out the pool; untouched on failure
+ *  @retval TQ_ERR_INVALID_ARGUMENT out is NULL, unknown flags, too many threads, a bad hook
+ *  @retval TQ_ERR_OUT_OF_MEMORY memory or a thread could not be had
+ *
+ *  Between calls threads poll for some ten microseconds at most, then sleep. They take no
+ *  signals. In a child of fork() a pool has no threads: the calling one does the work. */
+TQ_API TQ_WARN_UNUSED tq_status tq_threadpool_create(const tq_threadpool_config *config,
+                                                     tq_threadpool **out);
+/** @brief Ends the threads.
+ *  @param pool NULL is allowed. The contexts that use its executor must be gone already. */
+TQ_API void tq_threadpool_destroy(tq_threadpool *pool);
+/** @brief The pool as an executor, for tq_context_config::executor.
+ *  @param pool a pool @return memory of the pool; NULL for NULL
+ *
+ *  Any number of contexts may share it. The pool serves one call at a time; a call that finds
+ *  it at work, from another thread or from inside a task, is done by its own thread alone. */
+TQ_API const tq_executor *tq_threadpool_executor(const tq_threadpool *pool);
+/** @brief Lends the calling thread, the ith of nth, to a call.
+ *  @param pool with ::TQ_THREADPOOL_LENT
+ *  @param ith below nth @param nth at most n_threads of the pool
+ *  @param call uses tq.h in contexts over the pool's executor, as often as it likes; it must
+ *  neither throw nor jump out. Its results go through arg @param arg passed to call
+ *  @retval TQ_ERR_INVALID_ARGUMENT a NULL, ith or nth out of range, nth differs inside a call
+ *  @retval TQ_ERR_INVALID_STATE the pool has threads of its own, or a thread has come to its
+ *  next call while the one before, of other threads or itself, is still running
+ *
+ *  Each of the nth threads calls this once with the same call and arg: the first to come runs
+ *  call(arg), the others take tasks of it. When it returns in any thread, call(arg) has
+ *  finished; arg and what call wrote must stay until it has returned in all. Nobody waits for
+ *  threads that have not come: slices may as well run one after the other in one thread. Data
+ *  that other threads make for the call needs the engine's barrier before it, none is needed
+ *  behind it. nth may change from call to call once all threads have returned. */
+TQ_API tq_status tq_threadpool_lend(tq_threadpool *pool, uint32_t ith, uint32_t nth,
+                                    void (*call)(void *arg), void *arg);
 /** @} */
 
 /* ------------------------------------------------------------------------ */
@@ -475,6 +537,20 @@ TQ_API tq_status tq_cache_fit_means(tq_cache *cache, uint32_t layer, uint32_t n_
 TQ_API tq_status tq_cache_set_fp8_scales(tq_cache *cache, uint32_t layer, const float *k_scale,
                                          const float *v_scale);
 
+/** @brief Sets the attention-sink logits of a layer: learned scores, one for each query
+ *  head, that take part in every softmax and carry no value.
+ *  @param cache a cache @param layer below n_layers
+ *  @param logits [n_q_heads] host f32, after scale and softcap; -infinity = no sink for the
+ *  head; NULL = for none. Copied. May change at any time between calls.
+ *  @retval TQ_ERR_INVALID_ARGUMENT bad layer, a NaN or +infinity
+ *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed: the logits are what they were
+ *
+ *  With the sink's logit s: lse = ln(sum of exp(scores) + exp(s)), and the output of the
+ *  values, means included, is multiplied by 1 - exp(s - lse). Parts of a sequence that are
+ *  attended apart and merged need the sink in one of them only. Synchronizing on CUDA; the
+ *  device keeps the address of the logits, so that captured graphs see the new ones. */
+TQ_API tq_status tq_cache_set_sink_logits(tq_cache *cache, uint32_t layer, const float *logits);
+
 /** @brief The configuration with all defaults resolved.
  *  @param cache a cache
  *  @param[in,out] out struct_size set by the caller, the rest filled; layer_formats
@@ -551,6 +627,36 @@ TQ_API TQ_WARN_UNUSED tq_status tq_seq_fork(tq_cache *cache, tq_seq src, uint64_
  *  @retval TQ_ERR_INVALID_ARGUMENT more tokens than the longest layer has
  *  @retval TQ_ERR_INVALID_STATE more than the shortest layer has while lengths differ */
 TQ_API tq_status tq_seq_truncate(tq_cache *cache, tq_seq seq, uint64_t n_tokens);
+/** @brief Takes tokens out of the middle of a sequence, in all layers. Synchronizing.
+ *  @param cache a cache @param seq a sequence
+ *  @param first first token to go @param n_tokens how many; 0 changes nothing
+ *  @retval TQ_ERR_NOT_FOUND no such sequence
+ *  @retval TQ_ERR_INVALID_ARGUMENT tokens beyond the longest layer's length
+ *  @retval TQ_ERR_INVALID_STATE tokens beyond the shortest layer's while lengths differ, or
+ *  the sequence is part of a planned batch
+ *  @retval TQ_ERR_OUT_OF_PAGES shared pages have to be written and no page is free for a copy
+ *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed
+ *
+ *  Codes of the tokens behind move up as they are and decode to the same rows. A multiple of
+ *  page_tokens costs one page, whatever the length; else all pages behind are written again.
+ *  Keys keep the position that RoPE gave them: they were rotated afterwards, and no rotation of
+ *  codes can change it. examples/shift_positions.c gives keys new positions by decoding,
+ *  turning and coding them again. */
+TQ_API tq_status tq_seq_remove(tq_cache *cache, tq_seq seq, uint64_t first, uint64_t n_tokens);
+/** @brief Sequences take over each other's tokens, all at once, as beam search does it.
+ *  @param cache a cache @param n_seqs entries of both lists; 0 does nothing
+ *  @param seqs sequences, each named once
+ *  @param parents seqs[i] becomes what seqs[parents[i]] was before the call; a parent may be
+ *  named any number of times, and parents[i] = i changes nothing
+ *  @retval TQ_ERR_NOT_FOUND no such sequence
+ *  @retval TQ_ERR_INVALID_ARGUMENT a NULL, a sequence named twice, a parent not below n_seqs
+ *  @retval TQ_ERR_INVALID_STATE layers of a sequence differ in length, or it is part of a
+ *  planned batch
+ *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed
+ *
+ *  Page tables are copied and pages shared as in tq_seq_fork(); no token moves. Ids stay. */
+TQ_API tq_status tq_seq_reorder(tq_cache *cache, uint32_t n_seqs, const tq_seq *seqs,
+                                const uint32_t *parents);
 /** @brief Length of a sequence in one layer.
  *  @param cache a cache @param seq a sequence @param layer below n_layers
  *  @param[out] out tokens
@@ -582,6 +688,7 @@ TQ_API TQ_WARN_UNUSED tq_status tq_append(tq_cache *cache, tq_seq seq, uint32_t 
                                           const tq_rows_in *v, tq_stream stream);
 
 #define TQ_ATTEND_CAUSAL 1u /**< Query i of n sees the first length - n + i + 1 tokens. */
+#define TQ_ATTEND_ALIBI 4u  /**< Linear position bias: ::TQ_ERR_UNSUPPORTED, by this release. */
 
 /** Parameters of an attention call. */
 typedef struct tq_attend_params {
@@ -589,6 +696,12 @@ typedef struct tq_attend_params {
     uint32_t flags;       /**< ::TQ_ATTEND_CAUSAL or 0: every query sees all tokens. */
     float scale;          /**< Factor of q.k; 0 = 1 / sqrt(head_dim). Must be finite. */
     uint32_t reserved;    /**< Must be 0. */
+    /** Caps the logits: cap * tanh(scale * q.k / cap), with the key as it was before
+     *  centring. 0 = off; finite, not negative. */
+    float logit_softcap;
+    /** Sliding window: of the tokens that a query sees, only the last `window`, its own
+     *  included; 0 = all. Tokens before it are not read. */
+    uint32_t window;
 } tq_attend_params;
 
 /** @brief Attention of some query rows over a sequence in one layer, on the codes.
@@ -604,15 +717,15 @@ typedef struct tq_attend_params {
  *  @param stream see the rules above
  *  @retval TQ_ERR_NOT_FOUND no such sequence
  *  @retval TQ_ERR_INVALID_ARGUMENT bad layer, rows, dtype or parameters
+ *  @retval TQ_ERR_UNSUPPORTED ::TQ_ATTEND_ALIBI
  *  @retval TQ_ERR_OUT_OF_MEMORY scratch memory could not be had; out may be partly written
  *  only after an error of the device
  *
- *  A query that sees no token gets out = 0 and lse = -infinity. A query element that is
- *  not finite makes its own output row NaN and no other. Results agree with attention over
- *  the decoded rows, relative to the whole output: reference kernels to 1e-6, float SIMD
- *  kernels to 1e-5, integer kernels to 2e-4 (in proportion
- *  where scale |q| |k| exceeds 16), FP8 tensor
- *  cores to 2e-3. On the CPU they do not depend on executor, batch or split of appends. */
+ *  A query that sees no token gets out = 0 and lse = -infinity, with a sink too. A query
+ *  element that is not finite makes its own output row NaN and no other. Results agree with
+ * attention over the decoded rows, relative to the whole output: reference kernels to 1e-6, float
+ * SIMD kernels to 1e-5, integer kernels to 2e-4 (in proportion where scale |q| |k| exceeds 16), FP8
+ * tensor cores to 2e-3. On the CPU they do not depend on executor, batch or split of appends. */
 TQ_API TQ_WARN_UNUSED tq_status tq_attend(const tq_cache *cache, tq_seq seq, uint32_t layer,
                                           uint32_t n_queries, const tq_attend_params *params,
                                           const tq_rows_in *q, const tq_rows_out *out, float *lse,
@@ -640,7 +753,9 @@ TQ_API tq_status tq_read_rows(const tq_cache *cache, tq_seq seq, uint32_t layer,
  *  @retval TQ_ERR_INVALID_ARGUMENT bad layer, head, a page beyond the length, written NULL
  *  @retval TQ_ERR_BUFFER_TOO_SMALL size is too small; written tells what is needed
  *
- *  docs/FORMAT.md specifies the bytes. Slots beyond the layer's length hold anything. */
+ *  docs/FORMAT.md specifies the bytes. Slots beyond the layer's length and gaps between sections
+ *  are zero, whatever the memory held before.
+ *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed, on CUDA only */
 TQ_API tq_status tq_read_page(const tq_cache *cache, tq_seq seq, uint32_t layer, uint64_t page,
                               uint32_t kv_head, void *buf, size_t size, size_t *written);
 /** @} */
@@ -706,4 +821,7 @@ TQ_API tq_status tq_codec_dot(const tq_codec *codec, const tq_rows_in *query, ui
 #ifdef __cplusplus
 }
 #endif
+
+#include "tq/batch.h"
+
 #endif /* TQ_TQ_H */

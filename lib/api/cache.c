@@ -156,6 +156,7 @@ static void free_layer(tq_cache *cache, struct tqi_cache_layer *l) {
         tqi_free(&cache->heap, l->means[side], heads, dims[side] * sizeof(float), TQ_MEM_HOST);
         tqi_free(&cache->heap, l->scales[side], heads * 2, sizeof(float), TQ_MEM_HOST);
     }
+    tqi_free(&cache->heap, l->sinks, c->n_q_heads, sizeof(float), TQ_MEM_HOST);
 }
 
 void tq_cache_destroy(tq_cache *cache) {
@@ -181,6 +182,9 @@ void tq_cache_destroy(tq_cache *cache) {
 
 tq_status tq_cache_reset(tq_cache *cache) {
     TQI_CHECK_CACHE(cache);
+    if (cache->n_planned)
+        return tqi_fail(TQ_ERR_INVALID_STATE, "%u planned batches: commit or cancel them first",
+                        cache->n_planned);
     tqi_seqs_reset(&cache->seqs);
     for (uint32_t l = 0; l < cache->config.n_layers; l++)
         cache->layers[l].appended = 0;

@@ -1,4 +1,4 @@
-/* Means and scales: set once per layer, before its first token, and frozen then. */
+/* What a layer is told: means and scales, before its first token and frozen then; sinks. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -133,5 +133,24 @@ tq_status tq_cache_set_fp8_scales(tq_cache *cache, uint32_t layer, const float *
     TQI_TRY(check_scales("v_scale", &l->layer.v, v_scale, heads));
     store_scales(l->scales[0], k_scale, heads);
     store_scales(l->scales[1], v_scale, heads);
+    return cache->ctx->device.set_layer(cache->state, &l->layer);
+}
+
+/* Sinks are no part of the codes: they may change at any time. */
+tq_status tq_cache_set_sink_logits(tq_cache *cache, uint32_t layer, const float *logits) {
+    TQI_CHECK_CACHE(cache);
+    TQI_CHECK_LAYER(cache, layer);
+    struct tqi_cache_layer *l = &cache->layers[layer];
+    uint32_t n = cache->config.n_q_heads;
+    for (uint32_t i = 0; logits && i < n; i++)
+        TQI_REQUIRE(!isnan(logits[i]) && logits[i] != INFINITY,
+                    "logits: element %u is neither finite nor -infinity", i);
+    if (logits && !l->sinks)
+        l->sinks = tqi_alloc(&cache->heap, n, sizeof(float), TQ_MEM_HOST);
+    if (logits && !l->sinks)
+        return TQ_ERR_OUT_OF_MEMORY;
+    if (logits)
+        memcpy(l->sinks, logits, n * sizeof(float));
+    l->layer.sinks = logits ? l->sinks : NULL;
     return cache->ctx->device.set_layer(cache->state, &l->layer);
 }

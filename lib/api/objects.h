@@ -5,7 +5,7 @@
 #include "base/executor.h"
 #include "base/heap.h"
 #include "device/device.h"
-#include "page/seq.h"
+#include "page/room.h"
 
 struct tq_context {
     struct tqi_heap heap; /* holds the context itself */
@@ -21,6 +21,7 @@ struct tqi_cache_layer {
     uint32_t appended; /* since create or reset */
     float *means[2];   /* K, V: owned, or NULL */
     float *scales[2];  /* K, V: [n_kv_heads] values, then reciprocals; owned */
+    float *sinks;      /* [n_q_heads] logits, or NULL: owned */
 };
 
 struct tq_cache {
@@ -33,7 +34,20 @@ struct tq_cache {
     size_t n_flips;
     struct tqi_pool pool;
     struct tqi_seqs seqs;
-    void *state; /* the device's */
+    void *state;        /* the device's */
+    uint32_t n_planned; /* batches between plan and commit or cancel */
+};
+
+/* A batch. Sequences of a step are named by slot, because creating one may move them. */
+struct tq_batch {
+    tq_cache *cache;
+    uint32_t max_seqs, max_tokens;
+    uint32_t planned; /* since plan, until commit or cancel */
+    void *device;     /* the device's part */
+    struct tqi_step step;
+    struct tqi_step_seq *seqs; /* [max_seqs], of the step */
+    struct tqi_room *rooms;    /* [max_seqs], of the step */
+    uint8_t *layers;           /* [n_layers] enum tqi_layer_flags */
 };
 
 /* ---- struct_size (struct_size.c) ---------------------------------------------------- */
@@ -74,7 +88,14 @@ tq_status tqi_cache_build(tq_context *ctx, const tq_cache_config *resolved, tq_c
     TQI_REQUIRE((index) < (cache)->config.n_layers, "layer: %u, the cache has %u", (index), \
                 (cache)->config.n_layers)
 
-/* View of a sequence in a layer. */
+/* ---- sequences and parameters (seq.c, run.c) ----------------------------------------- */
+
+/* TQ_ERR_INVALID_STATE when the sequence is part of a planned batch. */
+tq_status tqi_check_idle(const struct tqi_seq *seq, tq_seq id);
+/* Checks parameters of attention; from may be NULL. */
+tq_status tqi_check_params(const tq_attend_params *from, tq_attend_params *to);
+/* View of a layer without a sequence, and of a sequence in it. */
+struct tqi_page_view tqi_view_of_layer(const tq_cache *cache, uint32_t layer);
 struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer);
 
 #endif

@@ -1,10 +1,12 @@
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "api/objects.h"
 #include "base/checked.h"
+#include "page/move.h"
 
-struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer) {
+struct tqi_page_view tqi_view_of_layer(const tq_cache *cache, uint32_t layer) {
     const struct tqi_pool *pool = &cache->pool;
     struct tqi_page_view view = {.chunks = pool->chunks,
                                  .chunk_pages = pool->chunk_pages,
@@ -12,9 +14,14 @@ struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *se
                                      pool->layer_offset[layer] * (size_t)pool->chunk_pages,
                                  .layer_bytes = pool->layer_bytes[layer],
                                  .blob_bytes = cache->layers[layer].layer.page.bytes,
-                                 .pages = seq->pages,
-                                 .page_tokens = cache->config.page_tokens,
-                                 .length = seq->lengths[layer]};
+                                 .page_tokens = cache->config.page_tokens};
+    return view;
+}
+
+struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer) {
+    struct tqi_page_view view = tqi_view_of_layer(cache, layer);
+    view.pages = seq->pages;
+    view.length = seq->lengths[layer];
     return view;
 }
 
@@ -45,6 +52,7 @@ tq_status tq_append(tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n_token
     tq_rows_in k_rows, v_rows;
     if (!seq)
         return TQ_ERR_NOT_FOUND;
+    TQI_TRY(tqi_check_idle(seq, id));
     if (n_tokens == 0)
         return TQ_OK;
     TQI_TRY(tqi_check_rows_in("k", k, c->n_kv_heads, c->head_dim, &k_rows));
@@ -54,14 +62,20 @@ tq_status tq_append(tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n_token
 
 /* ---- attend ---------------------------------------------------------------------------- */
 
-static tq_status check_params(const tq_attend_params *from, tq_attend_params *to) {
+tq_status tqi_check_params(const tq_attend_params *from, tq_attend_params *to) {
     memset(to, 0, sizeof *to);
     if (from)
-        TQI_TRY(tqi_struct_in("attend params", to, sizeof *to, sizeof *to, from));
-    TQI_REQUIRE((to->flags & ~TQ_ATTEND_CAUSAL) == 0, "attend params: unknown flags 0x%x",
-                to->flags);
+        TQI_TRY(tqi_struct_in("attend params", to, sizeof *to,
+                              offsetof(tq_attend_params, logit_softcap), from));
+    TQI_REQUIRE((to->flags & ~(TQ_ATTEND_CAUSAL | TQ_ATTEND_ALIBI)) == 0,
+                "attend params: unknown flags 0x%x", to->flags);
+    if (to->flags & TQ_ATTEND_ALIBI)
+        return tqi_fail(TQ_ERR_UNSUPPORTED,
+                        "attend params: no kernel adds the position bias of ALiBi to scores");
     TQI_REQUIRE(to->reserved == 0, "attend params: reserved must be 0");
     TQI_REQUIRE(isfinite(to->scale), "attend params: scale is not finite");
+    TQI_REQUIRE(isfinite(to->logit_softcap) && to->logit_softcap >= 0,
+                "attend params: logit_softcap is negative or not finite");
     return TQ_OK;
 }
 
@@ -75,7 +89,7 @@ tq_status tq_attend(const tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n
     tq_attend_params p;
     if (!seq)
         return TQ_ERR_NOT_FOUND;
-    TQI_TRY(check_params(params, &p));
+    TQI_TRY(tqi_check_params(params, &p));
     if (n_queries == 0)
         return TQ_OK;
     struct tqi_attend_job job = {.layer = &cache->layers[layer].layer,
@@ -83,7 +97,9 @@ tq_status tq_attend(const tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n
                                  .n_queries = n_queries,
                                  .group = c->n_q_heads / c->n_kv_heads,
                                  .causal = p.flags & TQ_ATTEND_CAUSAL,
+                                 .window = p.window,
                                  .scale = p.scale != 0 ? (double)p.scale : 1 / sqrt(c->head_dim),
+                                 .softcap = (double)p.logit_softcap,
                                  .lse = lse};
     TQI_TRY(tqi_check_rows_in("q", q, c->n_q_heads, c->head_dim, &job.q));
     TQI_TRY(tqi_check_rows_out("out", out, c->n_q_heads, c->v_head_dim, &job.out));
@@ -118,6 +134,31 @@ tq_status tq_read_rows(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_
     return cache->ctx->device.decode(cache->state, &job);
 }
 
+/* Tokens that exist, in place; zeros elsewhere. */
+static tq_status read_clean(const tq_cache *cache, uint32_t layer, const struct tqi_page_view *view,
+                            uint64_t page, uint32_t kv_head, uint8_t *buf) {
+    const struct tqi_device *device = &cache->ctx->device;
+    const uint8_t *blob = tqi_view_blob(view, page, kv_head);
+    struct tqi_heap heap = tqi_heap_like(&cache->heap);
+    uint64_t left = view->length - page * view->page_tokens;
+    uint8_t *copy = NULL;
+    tq_status status = TQ_OK;
+    if (device->page_memory != TQ_MEM_HOST) {
+        copy = tqi_alloc(&heap, 1, view->blob_bytes, TQ_MEM_HOST);
+        if (!copy)
+            return TQ_ERR_OUT_OF_MEMORY;
+        status = device->read(cache->state, copy, blob, view->blob_bytes);
+        blob = copy;
+    }
+    if (status == TQ_OK) {
+        memset(buf, 0, view->blob_bytes);
+        tqi_blob_move(&cache->layers[layer].layer.page, buf, 0, blob, 0,
+                      left < view->page_tokens ? (uint32_t)left : view->page_tokens);
+    }
+    tqi_free(&heap, copy, 1, view->blob_bytes, TQ_MEM_HOST);
+    return status;
+}
+
 tq_status tq_read_page(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_t page,
                        uint32_t kv_head, void *buf, size_t size, size_t *written) {
     TQI_CHECK_CACHE(cache);
@@ -138,6 +179,5 @@ tq_status tq_read_page(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_
     if (size < view.blob_bytes)
         return tqi_fail(TQ_ERR_BUFFER_TOO_SMALL, "buf: %zu bytes, the page has %zu", size,
                         view.blob_bytes);
-    return cache->ctx->device.read(cache->state, buf, tqi_view_blob(&view, page, kv_head),
-                                   view.blob_bytes);
+    return read_clean(cache, layer, &view, page, kv_head, buf);
 }

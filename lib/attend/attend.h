@@ -1,26 +1,49 @@
-/* The read path on the CPU: query rows over the pages of one sequence. */
+/* The read path on the CPU: query rows over the pages of sequences. */
 #ifndef TQI_ATTEND_ATTEND_H
 #define TQI_ATTEND_ATTEND_H
 
 #include "base/executor.h"
-#include "base/heap.h"
 #include "kernel/layer.h"
 #include "page/view.h"
+
+/* Query rows of one sequence. */
+struct tqi_attend_seq {
+    const uint32_t *pages;
+    uint64_t length; /* tokens, of which the last query row sees the last */
+    uint32_t n_queries;
+    uint32_t first_row; /* in q, out and lse */
+};
 
 struct tqi_attend_job {
     const struct tqi_layer *layer;
     struct tqi_page_view view;
     uint32_t n_queries, group; /* query heads per kv head */
     uint32_t causal;           /* bottom-right */
+    uint32_t window;           /* last tokens that a query sees; 0 = all */
     double scale;
+    double softcap;  /* of logits, 0 = off */
     tq_rows_in q;    /* strides resolved */
     tq_rows_out out; /* strides resolved */
-    float *lse;      /* [n_queries][n_q_heads] or NULL */
-    /* Filled by the CPU device: */
+    float *lse;      /* [query row][n_q_heads] or NULL */
+    /* Filled by the CPU device. The sequences replace n_queries, and pages and length of the
+     * view. */
+    const struct tqi_attend_seq *seqs;
+    uint32_t n_seqs;
     const struct tqi_executor *executor;
-    const struct tqi_heap *heap; /* hooks for scratch */
+    void *memory; /* of tqi_attend_memory() bytes */
 };
 
-tq_status tqi_attend(const struct tqi_attend_job *job);
+/* What a layer takes at work; over several layers the most. */
+struct tqi_attend_sizes {
+    size_t state_bytes;  /* of a query row and split */
+    size_t worker_bytes; /* of a worker */
+};
+
+/* Raises the sizes to what a layer takes. */
+void tqi_attend_measure(const struct tqi_layer *layer, struct tqi_attend_sizes *sizes);
+/* Bytes, aligned to TQI_ALIGNMENT, for a job with any of the layers measured. */
+size_t tqi_attend_memory(const struct tqi_attend_sizes *sizes, uint32_t n_q_heads,
+                         const struct tqi_attend_seq *seqs, uint32_t n_seqs, uint32_t n_workers);
+void tqi_attend(const struct tqi_attend_job *job);
 
 #endif

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "device/device.h"
+#include "device/cpu.h"
 
 /* ---- kernels ----------------------------------------------------------------------------- */
 
@@ -29,16 +29,8 @@ static tq_status select_kernels(const struct tqi_device *device, const struct tq
 
 /* ---- state ------------------------------------------------------------------------------- */
 
-struct state {
-    struct tqi_heap *heap;
-    const struct tqi_executor *executor;
-    float *scratch; /* of append, for every worker */
-    size_t scratch_floats;
-    struct tqi_nonfinite *counts; /* per worker */
-};
-
 static void close_state(void *opened) {
-    struct state *s = opened;
+    struct tqi_cpu_state *s = opened;
     if (!s)
         return;
     uint32_t workers = s->executor->n_workers;
@@ -49,12 +41,13 @@ static void close_state(void *opened) {
 
 static tq_status open_state(const struct tqi_device *device, const struct tqi_device_config *config,
                             void **out) {
-    struct state *s = tqi_calloc(config->heap, 1, sizeof *s);
+    struct tqi_cpu_state *s = tqi_calloc(config->heap, 1, sizeof *s);
     (void)device;
     if (!s)
         return TQ_ERR_OUT_OF_MEMORY;
     s->heap = config->heap;
     s->executor = config->executor;
+    s->n_q_heads = config->n_q_heads;
     s->counts = tqi_calloc(s->heap, s->executor->n_workers, sizeof *s->counts);
     if (!s->counts) {
         close_state(s);
@@ -66,8 +59,10 @@ static tq_status open_state(const struct tqi_device *device, const struct tqi_de
 
 /* The scratch is as large as the neediest layer wants it. */
 static tq_status set_layer(void *opened, struct tqi_layer *layer) {
-    struct state *s = opened;
+    struct tqi_cpu_state *s = opened;
     size_t floats = tqi_encode_scratch(layer);
+    tqi_attend_measure(layer, &s->attend);
+    s->page_tokens = layer->page.k.tokens;
     if (floats <= s->scratch_floats)
         return TQ_OK;
     uint32_t workers = s->executor->n_workers;
@@ -86,7 +81,7 @@ static void unset_layer(void *opened, struct tqi_layer *layer) {
 }
 
 static tq_status counts(void *opened, struct tqi_nonfinite *out) {
-    const struct state *s = opened;
+    const struct tqi_cpu_state *s = opened;
     memset(out, 0, sizeof *out);
     for (uint32_t w = 0; w < s->executor->n_workers; w++) {
         out->nan += s->counts[w].nan;
@@ -96,7 +91,7 @@ static tq_status counts(void *opened, struct tqi_nonfinite *out) {
 }
 
 static tq_status reset(void *opened) {
-    struct state *s = opened;
+    struct tqi_cpu_state *s = opened;
     memset(s->counts, 0, s->executor->n_workers * sizeof *s->counts);
     return TQ_OK;
 }
@@ -117,7 +112,7 @@ static void mean_of_head(const struct tqi_means_job *job, uint32_t head, double 
 }
 
 static tq_status measure_means(void *opened, const struct tqi_means_job *job) {
-    struct state *s = opened;
+    struct tqi_cpu_state *s = opened;
     double *sum = tqi_calloc(s->heap, job->dim, sizeof *sum);
     float *row = tqi_calloc(s->heap, job->dim, sizeof *row);
     int ok = sum && row;
@@ -140,35 +135,72 @@ static void copy(void *opened, void *to, const void *from, size_t bytes) {
     memcpy(to, from, bytes);
 }
 
-static tq_status append(void *opened, const struct tqi_encode_job *job, tq_stream stream) {
-    const struct state *s = opened;
+void tqi_cpu_encode(const struct tqi_cpu_state *s, const struct tqi_encode_job *job,
+                    const struct tqi_encode_seq *seqs, uint32_t n_seqs, uint32_t n_items) {
     struct tqi_encode_job full = *job;
-    (void)stream;
+    full.seqs = seqs;
+    full.n_seqs = n_seqs;
+    full.n_items = n_items;
     full.executor = s->executor;
     full.scratch = s->scratch;
     full.scratch_floats = s->scratch_floats;
     full.counts = s->counts;
     tqi_encode(&full);
+}
+
+static tq_status append(void *opened, const struct tqi_encode_job *job, tq_stream stream) {
+    const struct tqi_cpu_state *s = opened;
+    struct tqi_encode_seq seq = {
+        .pages = job->view.pages, .length = job->view.length, .n_tokens = job->n_tokens};
+    (void)stream;
+    tqi_cpu_encode(s, job, &seq, 1, tqi_encode_number(&seq, 1, job->view.page_tokens));
     return TQ_OK;
 }
 
+/* Readers run side by side, so each call has memory of its own. */
 static tq_status attend(void *opened, const struct tqi_attend_job *job, tq_stream stream) {
-    const struct state *s = opened;
+    const struct tqi_cpu_state *s = opened;
+    struct tqi_heap heap = tqi_heap_like(s->heap);
+    struct tqi_attend_seq seq = {
+        .pages = job->view.pages, .length = job->view.length, .n_queries = job->n_queries};
+    struct tqi_attend_sizes sizes = {0, 0};
     struct tqi_attend_job full = *job;
     (void)stream;
+    tqi_attend_measure(job->layer, &sizes);
+    size_t bytes = tqi_attend_memory(&sizes, s->n_q_heads, &seq, 1, s->executor->n_workers);
+    full.memory = tqi_alloc(&heap, bytes, 1, TQ_MEM_HOST);
+    if (!full.memory)
+        return TQ_ERR_OUT_OF_MEMORY;
+    full.seqs = &seq;
+    full.n_seqs = 1;
     full.executor = s->executor;
-    full.heap = s->heap;
-    return tqi_attend(&full);
+    tqi_attend(&full);
+    tqi_free(&heap, full.memory, bytes, 1, TQ_MEM_HOST);
+    return TQ_OK;
 }
 
 static tq_status decode(void *opened, const struct tqi_decode_job *job) {
-    const struct state *s = opened;
+    const struct tqi_cpu_state *s = opened;
     struct tqi_decode_job full = *job;
     full.heap = s->heap;
     return tqi_decode(&full);
 }
 
-static tq_status read_bytes(void *opened, void *to, const void *from, size_t bytes) {
+static tq_status merge(const struct tqi_device *device, const struct tqi_merge_job *job,
+                       tq_stream stream) {
+    (void)device;
+    (void)stream;
+    tqi_merge(job);
+    return TQ_OK;
+}
+
+static tq_status nothing_to_wait_for(void *opened) {
+    (void)opened;
+    return TQ_OK;
+}
+
+/* Both ways: page memory is host memory. */
+static tq_status move_bytes(void *opened, void *to, const void *from, size_t bytes) {
     (void)opened;
     memcpy(to, from, bytes);
     return TQ_OK;
@@ -192,7 +224,15 @@ void tqi_cpu_device(struct tqi_device *out) {
         .append = append,
         .attend = attend,
         .decode = decode,
-        .read = read_bytes,
+        .wait = nothing_to_wait_for,
+        .read = move_bytes,
+        .write = move_bytes,
+        .open_batch = tqi_cpu_open_batch,
+        .close_batch = tqi_cpu_close_batch,
+        .plan = tqi_cpu_plan,
+        .batch_append = tqi_cpu_batch_append,
+        .batch_attend = tqi_cpu_batch_attend,
+        .merge = merge,
     };
     *out = device;
 }

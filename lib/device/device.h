@@ -10,6 +10,8 @@
 #define TQI_DEVICE_DEVICE_H
 
 #include "attend/attend.h"
+#include "attend/merge.h"
+#include "device/step.h"
 #include "encode/decode.h"
 #include "encode/encode.h"
 #include "page/pool.h"
@@ -60,8 +62,28 @@ struct tqi_device {
     tq_status (*append)(void *state, const struct tqi_encode_job *job, tq_stream stream);
     tq_status (*attend)(void *state, const struct tqi_attend_job *job, tq_stream stream);
     tq_status (*decode)(void *state, const struct tqi_decode_job *job);
+    /* Steps over many sequences (step.h); all NULL on a device that has none. At most
+     * max_seqs sequences and max_tokens append rows and query rows each. Several batches of
+     * a state may be open. */
+    tq_status (*open_batch)(void *state, uint32_t max_seqs, uint32_t max_tokens, void **batch);
+    void (*close_batch)(void *batch); /* waits for the device; NULL is allowed */
+    /* Readies the batch for a step, on the stream. May allocate. A failed plan leaves the
+     * batch unplanned. */
+    tq_status (*plan)(void *batch, const struct tqi_step *step, tq_stream stream);
+    /* Neither allocate nor wait for the device. */
+    tq_status (*batch_append)(void *batch, const struct tqi_step_append *job, tq_stream stream);
+    tq_status (*batch_attend)(void *batch, const struct tqi_step_attend *job, tq_stream stream);
+    /* Joins attention over disjoint tokens; NULL on a device that can't. */
+    tq_status (*merge)(const struct tqi_device *device, const struct tqi_merge_job *job,
+                       tq_stream stream);
+    /* Whether calls on the stream are being captured into a graph; NULL = never. */
+    int (*capturing)(void *state, tq_stream stream);
+    /* Waits for all work on the device, whatever stream it is on, and tells its errors. */
+    tq_status (*wait)(void *state);
     /* Page bytes to host memory. Synchronizing. */
     tq_status (*read)(void *state, void *to, const void *from, size_t bytes);
+    /* Host memory to page bytes; fails too when a copy since use_stream() did. Synchronizing. */
+    tq_status (*write)(void *state, void *to, const void *from, size_t bytes);
 };
 
 #ifdef __cplusplus

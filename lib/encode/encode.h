@@ -6,12 +6,24 @@
 #include "kernel/layer.h"
 #include "page/view.h"
 
+/* Tokens of one sequence to code. */
+struct tqi_encode_seq {
+    const uint32_t *pages; /* for all tokens, not shared */
+    uint64_t length;       /* tokens before this job */
+    uint32_t n_tokens;
+    uint32_t first_row;  /* in k and v */
+    uint32_t first_item; /* filled by tqi_encode_number() */
+};
+
 struct tqi_encode_job {
     const struct tqi_layer *layer;
     struct tqi_page_view view; /* length = tokens before this job */
     uint32_t n_tokens;         /* pages for them exist and are not shared */
     tq_rows_in k, v;           /* strides resolved */
-    /* Filled by the CPU device: */
+    /* Filled by the CPU device. The sequences replace n_tokens, and pages and length of the
+     * view. */
+    const struct tqi_encode_seq *seqs;
+    uint32_t n_seqs, n_items;
     const struct tqi_executor *executor;
     float *scratch; /* tqi_encode_scratch() floats for every worker */
     size_t scratch_floats;
@@ -20,6 +32,8 @@ struct tqi_encode_job {
 
 /* Floats that one worker needs. */
 size_t tqi_encode_scratch(const struct tqi_layer *layer);
+/* Numbers the pages that sequences write to; returns their count, n_items of the job. */
+uint32_t tqi_encode_number(struct tqi_encode_seq *seqs, uint32_t n_seqs, uint32_t page_tokens);
 void tqi_encode(const struct tqi_encode_job *job);
 
 /* Address of row (token, head). */

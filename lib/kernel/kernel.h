@@ -49,12 +49,23 @@ typedef void tqi_prepare_fn(const struct tqi_rows *k, const float *row, void *qu
 typedef void tqi_score_fn(const struct tqi_rows *k, const struct tqi_tile *tile,
                           const void *queries, uint32_t n_rows, uint32_t score_stride, void *scores,
                           void *scratch);
-/* Online softmax of row r over its first visible[r] scores: scores become
- * probabilities exp(scale * score - max), 0 beyond; the states (state_bytes() apart)
- * take in the new maximum and sum and note the factor of what they accumulated. A state
- * sees one scale only. */
+/* Caps the scores: cap * tanh((scale * score + shift[r]) / cap), to which softmax must then
+ * be given the scale 1. A score that is not finite spoils its row as without cap. */
+typedef void tqi_softcap_fn(void *scores, uint32_t score_stride, const double *shift,
+                            uint32_t n_rows, uint32_t n_tokens, double scale, double cap);
+/* The tokens [first, last) of a tile that a query row sees, counted from the tile's first. */
+struct tqi_sight {
+    uint32_t first, last;
+};
+static inline bool tqi_sight_empty(struct tqi_sight s) {
+    return s.first >= s.last;
+}
+/* Online softmax of row r over the scores of its span: they become probabilities
+ * exp(scale * score - max), others 0; the states (state_bytes() apart) take in the new
+ * maximum and sum and note the factor of what they accumulated. A state sees one scale
+ * only. */
 typedef void tqi_softmax_fn(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
-                            const uint32_t *visible, uint32_t n_rows, uint32_t n_tokens,
+                            const struct tqi_sight *spans, uint32_t n_rows, uint32_t n_tokens,
                             double scale);
 /* states.acc = states.acc * factor + sum over the tile of probability * value. */
 typedef void tqi_accumulate_fn(const struct tqi_rows *v, const struct tqi_tile *tile,
@@ -96,6 +107,7 @@ struct tqi_level {
     tqi_load_fn *load;
     tqi_store_fn *store;
     tqi_prepare_fn *prepare;
+    tqi_softcap_fn *softcap;
     tqi_softmax_fn *softmax;
     tqi_state_clear_fn *state_clear;
     tqi_state_merge_fn *state_merge;
@@ -125,5 +137,6 @@ const struct tqi_level *tqi_kernels_attend(const struct tqi_kernels *kernels, tq
 const struct tqi_level *tqi_level_ref(void);
 const struct tqi_level *tqi_level_avx512(void); /* x86-64 only */
 const struct tqi_level *tqi_level_avx2(void);   /* x86-64 only */
+const struct tqi_level *tqi_level_neon(void);   /* AArch64 only */
 
 #endif

@@ -14,6 +14,7 @@ struct tqi_layer {
     const float *k_mean, *v_mean;                         /* [n_kv_heads][dim], NULL = none */
     const float *k_scale, *v_scale;                       /* [n_kv_heads] of fp8, 1 elsewhere */
     const float *k_inv_scale, *v_inv_scale;               /* their reciprocals */
+    const float *sinks;                                   /* [n_q_heads] logits, NULL = none */
     const struct tqi_level *encode_k, *encode_v, *attend; /* CPU */
     const char *kernel_name[TQI_OP_LIMIT];                /* by tq_op */
     void *device; /* what the device keeps about the layer */

@@ -144,8 +144,7 @@ uint64_t tqi_seq_longest(const struct tqi_seqs *seqs, const struct tqi_seq *seq)
     return n;
 }
 
-/* Whether a prefix of n tokens exists in every layer. */
-static tq_status check_prefix(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t n) {
+tq_status tqi_seq_check_prefix(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t n) {
     uint64_t shortest = tqi_seq_shortest(seqs, seq), longest = tqi_seq_longest(seqs, seq);
     TQI_REQUIRE(n <= longest, "n_tokens: %llu asked for, the sequence has %llu",
                 (unsigned long long)n, (unsigned long long)longest);
@@ -158,7 +157,21 @@ static tq_status check_prefix(const struct tqi_seqs *seqs, const struct tqi_seq 
     return TQ_OK;
 }
 
-static tq_status grow_table(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t pages) {
+tq_status tqi_seq_check_range(const struct tqi_seqs *seqs, const struct tqi_seq *seq,
+                              uint64_t first, uint64_t n) {
+    uint64_t end;
+    TQI_REQUIRE(!__builtin_add_overflow(first, n, &end), "first, n_tokens: %llu and %llu overflow",
+                (unsigned long long)first, (unsigned long long)n);
+    return tqi_seq_check_prefix(seqs, seq, end);
+}
+
+uint64_t tqi_seq_rest(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t first,
+                      uint64_t n) {
+    uint64_t longest = tqi_seq_longest(seqs, seq);
+    return n != UINT64_MAX ? n : first < longest ? longest - first : 0;
+}
+
+tq_status tqi_seq_grow_table(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t pages) {
     if (pages <= seq->page_capacity)
         return TQ_OK;
     uint64_t capacity = seq->page_capacity * 2 > pages ? seq->page_capacity * 2 : pages;
@@ -177,11 +190,11 @@ tq_status tqi_seqs_fork(struct tqi_seqs *seqs, struct tqi_seq *src, uint64_t n_t
                         tq_seq *out) {
     struct tqi_seq *fork = NULL;
     uint64_t n = n_tokens == UINT64_MAX ? tqi_seq_longest(seqs, src) : n_tokens;
-    TQI_TRY(check_prefix(seqs, src, n));
+    TQI_TRY(tqi_seq_check_prefix(seqs, src, n));
     uint64_t pages = tqi_div_up(n, seqs->page_tokens), src_slot = (uint64_t)(src - seqs->slots);
     TQI_TRY(create(seqs, &fork));
     src = &seqs->slots[src_slot]; /* creating may have moved the slots */
-    tq_status status = grow_table(seqs, fork, pages);
+    tq_status status = tqi_seq_grow_table(seqs, fork, pages);
     if (status != TQ_OK) {
         retire(seqs, fork);
         return status;
@@ -197,24 +210,19 @@ tq_status tqi_seqs_fork(struct tqi_seqs *seqs, struct tqi_seq *src, uint64_t n_t
     return TQ_OK;
 }
 
-tq_status tqi_seqs_truncate(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t n_tokens) {
-    TQI_TRY(check_prefix(seqs, seq, n_tokens));
+void tqi_seq_set_length(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t n_tokens) {
     release_pages(seqs, seq, tqi_div_up(n_tokens, seqs->page_tokens));
     for (uint32_t l = 0; l < seqs->n_layers; l++)
         seq->lengths[l] = n_tokens;
+}
+
+tq_status tqi_seqs_truncate(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t n_tokens) {
+    TQI_TRY(tqi_seq_check_prefix(seqs, seq, n_tokens));
+    tqi_seq_set_length(seqs, seq, n_tokens);
     return TQ_OK;
 }
 
-/* Pages of [first, last) that are shared and would be written. */
-static uint64_t count_shared(const struct tqi_seqs *seqs, const struct tqi_seq *seq, uint64_t first,
-                             uint64_t last) {
-    uint64_t n = 0;
-    for (uint64_t i = first; i < last; i++)
-        n += seqs->pool->references[seq->pages[i]] > 1;
-    return n;
-}
-
-static void unshare(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t index) {
+void tqi_seq_unshare(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t index) {
     uint32_t old = seq->pages[index];
     if (seqs->pool->references[old] == 1)
         return;
@@ -222,27 +230,4 @@ static void unshare(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t index) 
     tqi_pool_copy_page(seqs->pool, own, old);
     tqi_pool_release(seqs->pool, old);
     seq->pages[index] = own;
-}
-
-tq_status tqi_seq_make_room(struct tqi_seqs *seqs, struct tqi_seq *seq, uint32_t layer,
-                            uint64_t n_tokens) {
-    uint64_t start = seq->lengths[layer], end;
-    if (__builtin_add_overflow(start, n_tokens, &end))
-        return tqi_fail(TQ_ERR_INVALID_ARGUMENT, "n_tokens: the sequence's length overflows");
-    uint64_t first = start / seqs->page_tokens, last = tqi_div_up(end, seqs->page_tokens);
-    uint64_t have = last < seq->n_pages ? last : seq->n_pages;
-    uint64_t copies = count_shared(seqs, seq, first, have);
-    uint64_t fresh = last > seq->n_pages ? last - seq->n_pages : 0;
-    uint32_t chunks = seqs->pool->n_chunks;
-    TQI_TRY(tqi_pool_reserve(seqs->pool, copies + fresh));
-    tq_status status = grow_table(seqs, seq, last);
-    if (status != TQ_OK) {
-        tqi_pool_shrink(seqs->pool, chunks);
-        return status;
-    }
-    for (uint64_t i = first; i < have; i++)
-        unshare(seqs, seq, i);
-    while (seq->n_pages < last)
-        seq->pages[seq->n_pages++] = tqi_pool_take(seqs->pool);
-    return TQ_OK;
 }

@@ -129,6 +129,139 @@ uint32_t tqi_get_code(const struct tqi_layout *l, const uint8_t *blob, uint32_t 
                           : get_code2(l, blob, p);
 }
 
+/* ---- whole words ------------------------------------------------------------------------- */
+
+/* Bit n of a byte in bit 4n of a word, and back. */
+static uint32_t spread_byte(uint32_t bits) {
+    bits = (bits | bits << 12) & 0x000f000fu;
+    bits = (bits | bits << 6) & 0x03030303u;
+    return (bits | bits << 3) & 0x11111111u;
+}
+
+static uint32_t gather_byte(uint32_t word) {
+    word &= 0x11111111u;
+    word = (word | word >> 3) & 0x03030303u;
+    word = (word | word >> 6) & 0x000f000fu;
+    return (word | word >> 12) & 0xffu;
+}
+
+/* Bit 4n of a word at the place of the sign of 4-bit code n, and back. */
+static uint32_t spread_signs(uint32_t bits) {
+    uint32_t signs = 0;
+    for (uint32_t half = 0; half < 2; half++) {
+        uint32_t x = bits >> 16 * half & 0x1111u;
+        x = (x | x << 8) & 0x00110011u;
+        signs |= ((x | x << 4) & 0x01010101u) << (half ? 3 : 7);
+    }
+    return signs;
+}
+
+static uint32_t gather_signs(uint32_t word) {
+    uint32_t bits = 0;
+    for (uint32_t half = 0; half < 2; half++) {
+        uint32_t x = word >> (half ? 3 : 7) & 0x01010101u;
+        x = (x | x >> 4) & 0x00110011u;
+        bits |= ((x | x >> 8) & 0x1111u) << 16 * half;
+    }
+    return bits;
+}
+
+/* A bit of the last member of a set of 3-bit words: like put_last3(), eight codes at once. */
+static uint32_t get_plane3(const struct tqi_layout *l, const uint8_t *blob, struct shared_place s,
+                           uint32_t lane, uint32_t bit) {
+    if (bit < s.members - 1)
+        return tqi_load32(blob + word_offset(l, s.slab + bit, lane)) >> 3 & 0x11111111u;
+    size_t plane = (size_t)(bit - (s.members - 1)) * tqi_slab_lanes(l);
+    return spread_byte(blob[l->codes + s.plane + plane + lane]);
+}
+
+static void put_plane3(const struct tqi_layout *l, uint8_t *blob, struct shared_place s,
+                       uint32_t lane, uint32_t bit, uint32_t values, uint32_t mask) {
+    mask &= 0x11111111u;
+    values &= mask;
+    if (bit < s.members - 1) {
+        tqi_put_bits(blob + word_offset(l, s.slab + bit, lane), mask << 3, values << 3);
+        return;
+    }
+    size_t plane = (size_t)(bit - (s.members - 1)) * tqi_slab_lanes(l);
+    uint8_t *byte = blob + l->codes + s.plane + plane + lane;
+    *byte = (uint8_t)((*byte & ~gather_byte(mask)) | gather_byte(values));
+}
+
+static uint32_t get_word3(const struct tqi_layout *l, const uint8_t *blob, uint32_t word,
+                          uint32_t lane) {
+    struct shared_place s = share(l, word);
+    uint32_t codes = 0;
+    if (s.member + 1 < s.members)
+        return tqi_load32(blob + word_offset(l, s.slab + s.member, lane)) & 0x77777777u;
+    for (uint32_t bit = 0; bit < 3; bit++)
+        codes |= get_plane3(l, blob, s, lane, bit) << bit;
+    return codes;
+}
+
+static void put_word3(const struct tqi_layout *l, uint8_t *blob, uint32_t word, uint32_t lane,
+                      uint32_t codes, uint32_t mask) {
+    struct shared_place s = share(l, word);
+    if (s.member + 1 < s.members) {
+        mask &= 0x77777777u;
+        tqi_put_bits(blob + word_offset(l, s.slab + s.member, lane), mask, codes & mask);
+        return;
+    }
+    for (uint32_t bit = 0; bit < 3; bit++)
+        put_plane3(l, blob, s, lane, bit, codes >> bit, mask);
+}
+
+static uint32_t get_word2(const struct tqi_layout *l, const uint8_t *blob, uint32_t word,
+                          uint32_t lane) {
+    struct shared_place s = share(l, word);
+    if (!s.planes)
+        return tqi_load32(blob + word_offset(l, s.slab, lane)) >> 2 * s.member & 0x33333333u;
+    const uint8_t *plane = blob + l->codes + s.plane + lane;
+    return spread_byte(plane[0]) | spread_byte(plane[tqi_slab_lanes(l)]) << 1;
+}
+
+static void put_word2(const struct tqi_layout *l, uint8_t *blob, uint32_t word, uint32_t lane,
+                      uint32_t codes, uint32_t mask) {
+    struct shared_place s = share(l, word);
+    mask &= 0x33333333u;
+    if (!s.planes) {
+        tqi_put_bits(blob + word_offset(l, s.slab, lane), mask << 2 * s.member,
+                     (codes & mask) << 2 * s.member);
+        return;
+    }
+    for (uint32_t bit = 0; bit < 2; bit++) {
+        uint8_t *byte = blob + l->codes + s.plane + (size_t)bit * tqi_slab_lanes(l) + lane;
+        *byte = (uint8_t)((*byte & ~gather_byte(mask)) | gather_byte((codes & mask) >> bit));
+    }
+}
+
+uint32_t tqi_get_word(const struct tqi_layout *l, const uint8_t *blob, uint32_t word,
+                      uint32_t lane) {
+    if (l->bits == 2)
+        return get_word2(l, blob, word, lane);
+    if (l->bits == 3)
+        return get_word3(l, blob, word, lane);
+    uint32_t w = tqi_load32(blob + word_offset(l, word, lane));
+    return (w & 0x77777777u) | gather_signs(w) << 3;
+}
+
+void tqi_put_word(const struct tqi_layout *l, uint8_t *blob, uint32_t word, uint32_t lane,
+                  uint32_t codes, uint32_t mask) {
+    if (l->bits == 2) {
+        put_word2(l, blob, word, lane, codes, mask);
+        return;
+    }
+    if (l->bits == 3) {
+        put_word3(l, blob, word, lane, codes, mask);
+        return;
+    }
+    uint32_t bits = (mask & 0x77777777u) | spread_signs(mask >> 3);
+    uint32_t values = (codes & 0x77777777u) | spread_signs(codes >> 3);
+    tqi_put_bits(blob + word_offset(l, word, lane), bits, values & bits);
+}
+
+/* ---- sketch and polar -------------------------------------------------------------------- */
+
 void tqi_put_sketch(const struct tqi_layout *l, uint8_t *blob, uint32_t token, uint32_t dim,
                     uint32_t negative) {
     struct tqi_place p = tqi_place_k(l, token, dim);

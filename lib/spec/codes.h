@@ -48,6 +48,12 @@ void tqi_put_code(const struct tqi_layout *l, uint8_t *blob, uint32_t token, uin
                   uint32_t code);
 uint32_t tqi_get_code(const struct tqi_layout *l, const uint8_t *blob, uint32_t token,
                       uint32_t dim);
+/* The eight codes of a word (2, 3 or 4 bits) at once, code n in bits 4n and up, wherever their
+ * bits are stored. Putting replaces the codes whose four mask bits are set. */
+uint32_t tqi_get_word(const struct tqi_layout *l, const uint8_t *blob, uint32_t word,
+                      uint32_t lane);
+void tqi_put_word(const struct tqi_layout *l, uint8_t *blob, uint32_t word, uint32_t lane,
+                  uint32_t codes, uint32_t mask);
 /* Address of an 8-bit or 16-bit code. */
 static inline size_t tqi_wide_offset(const struct tqi_layout *l, uint32_t token, uint32_t dim) {
     return l->codes + tqi_wide_element(l, token, dim) * (l->bits / 8);

@@ -5,6 +5,7 @@
  */
 #include <stddef.h>
 
+#include "tq/snapshot.h"
 #include "tq/tq.h"
 
 #define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "size of " #type)
@@ -46,6 +47,13 @@ AT(tq_context_config, device_index, 12);
 AT(tq_context_config, cpu_features_disabled, 16);
 AT(tq_context_config, allocator, 24);
 AT(tq_context_config, executor, 32);
+
+SIZE(tq_threadpool_config, 24);
+AT(tq_threadpool_config, struct_size, 0);
+AT(tq_threadpool_config, flags, 4);
+AT(tq_threadpool_config, n_threads, 8);
+AT(tq_threadpool_config, reserved, 12);
+AT(tq_threadpool_config, allocator, 16);
 
 SIZE(tq_format_info, 56);
 AT(tq_format_info, struct_size, 0);
@@ -110,11 +118,34 @@ AT(tq_cache_stats, device_bytes, 48);
 AT(tq_cache_stats, nan_values, 56);
 AT(tq_cache_stats, inf_values, 64);
 
-SIZE(tq_attend_params, 16);
+SIZE(tq_blob_info, 64);
+AT(tq_blob_info, struct_size, 0);
+AT(tq_blob_info, format_version, 4);
+AT(tq_blob_info, n_layers, 8);
+AT(tq_blob_info, n_kv_heads, 12);
+AT(tq_blob_info, head_dim, 16);
+AT(tq_blob_info, v_head_dim, 20);
+AT(tq_blob_info, page_tokens, 24);
+AT(tq_blob_info, variant, 28);
+AT(tq_blob_info, seed, 32);
+AT(tq_blob_info, n_tokens, 40);
+AT(tq_blob_info, first_token, 48);
+AT(tq_blob_info, n_bytes, 56);
+
+SIZE(tq_attend_params, 24);
 AT(tq_attend_params, struct_size, 0);
 AT(tq_attend_params, flags, 4);
 AT(tq_attend_params, scale, 8);
 AT(tq_attend_params, reserved, 12);
+AT(tq_attend_params, logit_softcap, 16);
+AT(tq_attend_params, window, 20);
+
+SIZE(tq_batch_desc, 32);
+AT(tq_batch_desc, struct_size, 0);
+AT(tq_batch_desc, n_seqs, 4);
+AT(tq_batch_desc, seqs, 8);
+AT(tq_batch_desc, n_append, 16);
+AT(tq_batch_desc, n_query, 24);
 
 SIZE(tq_codec_config, 24);
 AT(tq_codec_config, struct_size, 0);
@@ -181,3 +212,4 @@ IS(TQ_FORMAT_UNBIASED_DOT, 1u);
 IS(TQ_FORMAT_PORTABLE_CODES, 2u);
 IS(TQ_FORMAT_ROTATED, 4u);
 IS(TQ_ATTEND_CAUSAL, 1u);
+IS(TQ_ATTEND_ALIBI, 4u);

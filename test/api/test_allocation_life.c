@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rig.h"
+#include "common/blob.h"
 
 struct world {
     struct rig r;
@@ -14,6 +14,7 @@ struct world {
     struct asked asked;
     float *k, *v; /* rows that were read */
     float *mean;
+    struct blob blob;
     const float *rows;
 };
 
@@ -74,6 +75,52 @@ static tq_status read_some(struct world *w) {
     return tq_read_rows(w->r.cache, w->seqs[0], 1, 300, READ, &k, &v);
 }
 
+static tq_status remove_some(struct world *w) {
+    return tq_seq_remove(w->r.cache, w->seqs[w->n_seqs - 1], 20, 7);
+}
+
+static tq_status remove_pages(struct world *w) {
+    return tq_seq_remove(w->r.cache, w->seqs[w->n_seqs - 1], 20, 64);
+}
+
+static tq_status fork_whole(struct world *w) {
+    tq_status status = tq_seq_fork(w->r.cache, w->seqs[0], UINT64_MAX, &w->seqs[w->n_seqs]);
+    w->n_seqs += status == TQ_OK;
+    return status;
+}
+
+/* The first and the last change places. */
+static tq_status reorder(struct world *w) {
+    static const uint32_t parents[] = {1, 0};
+    tq_seq seqs[] = {w->seqs[0], w->seqs[w->n_seqs - 1]};
+    return tq_seq_reorder(w->r.cache, 2, seqs, parents);
+}
+
+static tq_status save(struct world *w) {
+    size_t written;
+    if (!w->blob.bytes) {
+        OK(tq_seq_blob_size(w->r.cache, w->seqs[0], &w->blob.size));
+        w->blob.bytes = must_alloc(w->blob.size, 1);
+    }
+    return tq_seq_save(w->r.cache, w->seqs[0], w->blob.bytes, w->blob.size, &written);
+}
+
+static tq_status load(struct world *w) {
+    tq_status status = tq_seq_load(w->r.cache, w->blob.bytes, w->blob.size, &w->seqs[w->n_seqs]);
+    w->n_seqs += status == TQ_OK;
+    return status;
+}
+
+static tq_status load_append(struct world *w) {
+    return tq_seq_load_append(w->r.cache, w->seqs[w->n_seqs - 1], w->blob.bytes, w->blob.size);
+}
+
+static tq_status copy(struct world *w) {
+    tq_status status = tq_seq_copy(w->r.cache, w->r.cache, w->seqs[0], 3, 100, &w->seqs[w->n_seqs]);
+    w->n_seqs += status == TQ_OK;
+    return status;
+}
+
 static const struct step {
     step_fn *run;
     const char *name;
@@ -90,6 +137,14 @@ static const struct step {
     {fork, "fork"},
     {append_to_fork, "append to a fork"},
     {attend_all, "attend again"},
+    {fork_whole, "fork of all"},
+    {remove_some, "remove"},
+    {remove_pages, "remove pages"},
+    {reorder, "reorder"},
+    {save, "save"},
+    {load, "load"},
+    {load_append, "load_append"},
+    {copy, "copy"},
 };
 
 static void open_world(struct world *w, const tq_cache_config *c, const tq_executor *executor,
@@ -110,6 +165,7 @@ static void close_world(struct world *w) {
     free(w->k);
     free(w->v);
     free(w->mean);
+    blob_free(&w->blob);
     rig_close(&w->r);
 }
 
@@ -229,7 +285,7 @@ static void test_life(void **state) {
         c.n_layers = 2;
         c.page_tokens = 16;
         c.v_head_dim = i % 2 ? 64 : 0;
-        c.max_pages = i < 2 ? 0 : 64;
+        c.max_pages = i < 2 ? 0 : 300;
         live(&c, NULL);
     }
 }

@@ -1,97 +1,34 @@
-/* Thousands of random operations on a cache and on a model made of plain lists: which tokens
- * each layer of each sequence holds, and which pages each sequence shares. The model knows
- * the status of every call, every counter, and every answer. */
+/* Thousands of random operations on a cache and on a model made of plain lists
+ * (common/seq_model.h), which knows the status of every call, every counter, and every answer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/blob.h"
 #include "common/cache.h"
+#include "common/seq_model.h"
 #include "common/table.h"
 
-enum { LAYERS = 3, MOST_SEQS = 7, MOST_TOKENS = 300, MOST_PAGES = 1024, TOKENS = 150, STALE = 64 };
+enum { LAYERS = MODEL_LAYERS, MOST_SEQS = 7, MOST_TOKENS = MODEL_TOKENS, TOKENS = 150, STALE = 64 };
 
 static const tq_layer_formats formats[LAYERS] = {{TQ_FORMAT_LM3, TQ_FORMAT_LM4},
                                                  {TQ_FORMAT_BF16, TQ_FORMAT_LM2},
                                                  {TQ_FORMAT_LM2_QJL, TQ_FORMAT_INT8}};
-
-struct model_seq {
-    tq_seq id; /* 0 = no sequence here */
-    uint32_t list[LAYERS][MOST_TOKENS], n[LAYERS];
-    uint32_t pages[MOST_TOKENS], n_pages; /* numbers of the model, not of the library */
-};
 
 struct model {
     struct rig rig;
     struct rng rng;
     struct table table[LAYERS];
     struct model_seq seqs[MOST_SEQS];
-    uint32_t references[MOST_PAGES]; /* of each page */
+    struct model_pool pool;
     tq_seq stale[STALE];
     uint32_t n_stale, step;
-    uint32_t done[8], refused, without_pages; /* counted, so that no operation goes missing */
+    uint32_t done[16], refused, without_pages; /* counted, so that no operation goes missing */
     char what[64];
 };
 
 static uint32_t least(uint32_t a, uint32_t b) {
     return a < b ? a : b;
-}
-
-static uint32_t shortest(const struct model_seq *s) {
-    uint32_t n = s->n[0];
-    for (int l = 1; l < LAYERS; l++)
-        n = least(n, s->n[l]);
-    return n;
-}
-
-static uint32_t longest(const struct model_seq *s) {
-    uint32_t n = s->n[0];
-    for (int l = 1; l < LAYERS; l++)
-        n = s->n[l] > n ? s->n[l] : n;
-    return n;
-}
-
-static uint32_t pages_for(const struct model *m, uint32_t n) {
-    return (n + m->rig.c.page_tokens - 1) / m->rig.c.page_tokens;
-}
-
-/* ---- pages of the model ---------------------------------------------------------------- */
-
-static uint32_t pages_used(const struct model *m) {
-    uint32_t n = 0;
-    for (uint32_t p = 0; p < MOST_PAGES; p++)
-        n += m->references[p] > 0;
-    return n;
-}
-
-static uint32_t take_page(struct model *m) {
-    uint32_t p = 0;
-    while (m->references[p])
-        p++;
-    m->references[p] = 1;
-    return p;
-}
-
-static void keep_pages(struct model *m, struct model_seq *s, uint32_t n) {
-    while (s->n_pages > n)
-        m->references[s->pages[--s->n_pages]]--;
-}
-
-/* Whether pages [first, last) can be written; takes them when they can. */
-static int make_room(struct model *m, struct model_seq *s, uint32_t first, uint32_t last) {
-    uint32_t needed = last > s->n_pages ? last - s->n_pages : 0;
-    for (uint32_t i = first; i < least(last, s->n_pages); i++)
-        needed += m->references[s->pages[i]] > 1;
-    if (m->rig.c.max_pages && pages_used(m) + needed > m->rig.c.max_pages)
-        return 0;
-    for (uint32_t i = first; i < last; i++) {
-        if (i < s->n_pages && m->references[s->pages[i]] == 1)
-            continue;
-        if (i < s->n_pages)
-            m->references[s->pages[i]]--;
-        s->pages[i] = take_page(m);
-        s->n_pages = i + 1 > s->n_pages ? i + 1 : s->n_pages;
-    }
-    return 1;
 }
 
 /* ---- operations ------------------------------------------------------------------------ */
@@ -124,7 +61,7 @@ static void op_create(struct model *m) {
 }
 
 static void forget(struct model *m, struct model_seq *s) {
-    keep_pages(m, s, 0);
+    model_keep_pages(&m->pool, s, 0);
     m->stale[m->n_stale++ % STALE] = s->id;
     s->id = 0;
 }
@@ -145,11 +82,12 @@ static void op_reset(struct model *m) {
 }
 
 static void append(struct model *m, struct model_seq *s, uint32_t layer, uint32_t n) {
-    uint32_t list[MOST_TOKENS], start = s->n[layer];
+    uint32_t list[MOST_TOKENS] = {0}, start = s->n[layer];
     n = least(n, MOST_TOKENS - start);
     for (uint32_t i = 0; i < n; i++)
         list[i] = rng_below(&m->rng, TOKENS);
-    int room = n == 0 || make_room(m, s, start / m->rig.c.page_tokens, pages_for(m, start + n));
+    int room = n == 0 || model_make_room(&m->pool, s, start / m->rig.c.page_tokens,
+                                         model_pages_for(&m->pool, start + n));
     tq_status status = table_append(&m->table[layer], m->rig.cache, s->id, layer, list, n);
     m->without_pages += !room;
     if (!expect(m, status, room ? TQ_OK : TQ_ERR_OUT_OF_PAGES))
@@ -169,29 +107,23 @@ static void op_append(struct model *m) {
         return;
     }
     for (uint32_t l = 0; l < LAYERS; l++)
-        append(m, s, l, longest(s) + n - s->n[l]);
+        append(m, s, l, model_longest(s) + n - s->n[l]);
 }
 
 /* What fork and truncate say to a length. */
 static tq_status prefix_status(const struct model_seq *s, uint32_t n) {
-    return n > longest(s)    ? TQ_ERR_INVALID_ARGUMENT
-           : n > shortest(s) ? TQ_ERR_INVALID_STATE
-                             : TQ_OK;
-}
-
-static void cut(struct model *m, struct model_seq *s, uint32_t n) {
-    keep_pages(m, s, pages_for(m, n));
-    for (int l = 0; l < LAYERS; l++)
-        s->n[l] = n;
+    return n > model_longest(s)    ? TQ_ERR_INVALID_ARGUMENT
+           : n > model_shortest(s) ? TQ_ERR_INVALID_STATE
+                                   : TQ_OK;
 }
 
 static void op_truncate(struct model *m) {
     struct model_seq *s = pick(m, 1);
     if (!s)
         return;
-    uint32_t n = rng_below(&m->rng, longest(s) + 3);
+    uint32_t n = rng_below(&m->rng, model_longest(s) + 3);
     if (expect(m, tq_seq_truncate(m->rig.cache, s->id, n), prefix_status(s, n)))
-        cut(m, s, n);
+        model_truncate(&m->pool, s, n);
 }
 
 static void op_fork(struct model *m) {
@@ -200,18 +132,110 @@ static void op_fork(struct model *m) {
     if (!s)
         return;
     int all = rng_below(&m->rng, 3) == 0;
-    uint32_t n = all ? longest(s) : rng_below(&m->rng, longest(s) + 3);
+    uint32_t n = all ? model_longest(s) : rng_below(&m->rng, model_longest(s) + 3);
     tq_status want = prefix_status(s, n);
     if (want != TQ_OK && !to)
         return; /* wrong for two reasons, and tq.h does not rank them */
     want = to ? want : TQ_ERR_INVALID_STATE;
     if (!expect(m, tq_seq_fork(m->rig.cache, s->id, all ? UINT64_MAX : n, &id), want))
         return;
-    *to = *s;
+    model_share(&m->pool, s, to, n);
     to->id = id;
-    for (uint32_t i = 0; i < to->n_pages; i++)
-        m->references[to->pages[i]]++;
-    cut(m, to, n);
+}
+
+/* Any range, or one that moves whole pages. */
+static void op_remove(struct model *m) {
+    struct model_seq *s = pick(m, 1);
+    if (!s)
+        return;
+    uint32_t length = model_longest(s), first = rng_below(&m->rng, length + 1);
+    uint32_t n = rng_below(&m->rng, least(length - first + 2, 40));
+    if (rng_below(&m->rng, 3) == 0)
+        n = rng_below(&m->rng, 3) * m->rig.c.page_tokens;
+    tq_status want = prefix_status(s, first + n);
+    int room = want != TQ_OK || model_remove(&m->pool, s, first, n);
+    m->without_pages += !room;
+    expect(m, tq_seq_remove(m->rig.cache, s->id, first, n), room ? want : TQ_ERR_OUT_OF_PAGES);
+}
+
+/* Some sequences in a random order take over from random parents. */
+static void op_reorder(struct model *m) {
+    uint32_t parents[MOST_SEQS], n = 0;
+    struct model_seq *seqs[MOST_SEQS];
+    tq_seq ids[MOST_SEQS];
+    tq_status want = TQ_OK;
+    for (uint32_t i = 0; i < MOST_SEQS; i++) {
+        struct model_seq *s = &m->seqs[i];
+        if (!s->id || rng_below(&m->rng, 3) == 0)
+            continue;
+        uint32_t at = rng_below(&m->rng, ++n); /* a shuffle, as it grows */
+        seqs[n - 1] = seqs[at];
+        seqs[at] = s;
+        if (model_longest(s) != model_shortest(s))
+            want = TQ_ERR_INVALID_STATE;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        ids[i] = seqs[i]->id;
+        parents[i] = rng_below(&m->rng, n);
+    }
+    if (expect(m, tq_seq_reorder(m->rig.cache, n, ids, parents), want))
+        model_reorder(&m->pool, n, seqs, parents);
+}
+
+/* A range to pick from a sequence; more often than not it exists. */
+static struct model_seq *pick_range(struct model *m, uint32_t *first, uint32_t *n) {
+    struct model_seq *s = pick(m, 1);
+    if (!s)
+        return NULL;
+    uint32_t length = model_longest(s);
+    *first = rng_below(&m->rng, length + 1);
+    *n = rng_below(&m->rng, length - *first + 2);
+    if (rng_below(&m->rng, 3) == 0)
+        *first = *first / m->rig.c.page_tokens * m->rig.c.page_tokens;
+    return s;
+}
+
+/* To a new sequence, by a copy or through bytes. */
+static void op_copy(struct model *m) {
+    uint32_t first, n;
+    struct model_seq *s = pick_range(m, &first, &n), *to = pick(m, 0);
+    tq_seq id = 0;
+    if (!s)
+        return;
+    tq_status want = prefix_status(s, first + n), got;
+    if (want != TQ_OK && !to)
+        return;
+    if (to)
+        memset(to, 0, sizeof *to);
+    if (want == TQ_OK && !to)
+        want = TQ_ERR_INVALID_STATE;
+    else if (want == TQ_OK && !model_add_range(&m->pool, to, s, first, n))
+        want = TQ_ERR_OUT_OF_PAGES;
+    m->without_pages += want == TQ_ERR_OUT_OF_PAGES;
+    if (rng_below(&m->rng, 2) || first + n > model_shortest(s)) {
+        got = tq_seq_copy(m->rig.cache, m->rig.cache, s->id, first, n, &id);
+    } else {
+        struct blob b = blob_save_range(&m->rig, s->id, first, n);
+        got = tq_seq_load(m->rig.cache, b.bytes, b.size, &id);
+        blob_free(&b);
+    }
+    if (expect(m, got, want))
+        to->id = id;
+}
+
+/* Behind another sequence, or behind itself. */
+static void op_load_append(struct model *m) {
+    uint32_t first, n;
+    struct model_seq *s = pick_range(m, &first, &n), *to = pick(m, 1);
+    if (!s || first + n > model_shortest(s) || model_longest(to) + n > MOST_TOKENS)
+        return;
+    struct blob b = blob_save_range(&m->rig, s->id, first, n);
+    tq_status want = model_longest(to) != model_shortest(to)      ? TQ_ERR_INVALID_STATE
+                     : model_add_range(&m->pool, to, s, first, n) ? TQ_OK
+                                                                  : TQ_ERR_OUT_OF_PAGES;
+    m->without_pages += want == TQ_ERR_OUT_OF_PAGES;
+    expect(m, tq_seq_load_append(m->rig.cache, to->id, b.bytes, b.size), want);
+    blob_free(&b);
 }
 
 static void op_attend(struct model *m) {
@@ -232,6 +256,8 @@ static void op_stale(struct model *m) {
     expect(m, tq_seq_length(m->rig.cache, id, 0, &length), TQ_ERR_NOT_FOUND);
     expect(m, tq_seq_fork(m->rig.cache, id, 0, &out), TQ_ERR_NOT_FOUND);
     expect(m, tq_seq_truncate(m->rig.cache, id, 0), TQ_ERR_NOT_FOUND);
+    expect(m, tq_seq_remove(m->rig.cache, id, 0, 0), TQ_ERR_NOT_FOUND);
+    expect(m, tq_seq_reorder(m->rig.cache, 1, &id, &one), TQ_ERR_NOT_FOUND);
     expect(m, tq_seq_destroy(m->rig.cache, id), TQ_ERR_NOT_FOUND);
     expect(m, table_append(&m->table[0], m->rig.cache, id, 0, &one, 1), TQ_ERR_NOT_FOUND);
 }
@@ -240,28 +266,28 @@ static const struct {
     const char *name;
     void (*run)(struct model *m);
     uint32_t weight; /* of 100 */
-} operations[] = {{"append", op_append, 41}, {"attend", op_attend, 25},
-                  {"fork", op_fork, 9},      {"truncate", op_truncate, 9},
-                  {"create", op_create, 7},  {"destroy", op_destroy, 6},
-                  {"stale id", op_stale, 2}, {"reset", op_reset, 1}};
+} operations[] = {
+    {"append", op_append, 35},          {"attend", op_attend, 18},  {"fork", op_fork, 8},
+    {"truncate", op_truncate, 5},       {"create", op_create, 6},   {"destroy", op_destroy, 8},
+    {"remove", op_remove, 6},           {"reorder", op_reorder, 5}, {"copy", op_copy, 4},
+    {"load behind", op_load_append, 2}, {"stale id", op_stale, 2},  {"reset", op_reset, 1}};
 
 /* ---- comparison ------------------------------------------------------------------------ */
 
 static void check_counters(const struct model *m) {
     tq_cache_stats s = rig_stats(&m->rig);
-    uint64_t tokens = 0, seqs = 0, shared = 0;
+    uint64_t tokens = 0, seqs = 0;
+    uint32_t shared = model_pages_shared(&m->pool), used = model_pages_used(&m->pool);
     for (int i = 0; i < MOST_SEQS; i++) {
         seqs += m->seqs[i].id != 0;
-        tokens += m->seqs[i].id ? shortest(&m->seqs[i]) : 0;
+        tokens += m->seqs[i].id ? model_shortest(&m->seqs[i]) : 0;
         for (uint32_t l = 0; m->seqs[i].id && l < LAYERS; l++)
             CHECK(rig_length(&m->rig, m->seqs[i].id, l) == m->seqs[i].n[l], "%s: length", m->what);
     }
-    for (uint32_t p = 0; p < MOST_PAGES; p++)
-        shared += m->references[p] > 1;
     CHECK(s.n_seqs == seqs, "%s: %u sequences", m->what, s.n_seqs);
     CHECK(s.tokens == tokens, "%s: %llu tokens", m->what, (unsigned long long)s.tokens);
-    CHECK(s.pages_used == pages_used(m), "%s: %llu pages instead of %u", m->what,
-          (unsigned long long)s.pages_used, pages_used(m));
+    CHECK(s.pages_used == used, "%s: %llu pages instead of %u", m->what,
+          (unsigned long long)s.pages_used, used);
     CHECK(s.pages_shared == shared, "%s: %llu pages shared", m->what,
           (unsigned long long)s.pages_shared);
 }
@@ -295,6 +321,8 @@ static void run_model(uint64_t seed, uint64_t max_pages, uint32_t page_tokens, u
     c.max_seqs = MOST_SEQS;
     print_message("seed %llu\n", (unsigned long long)seed);
     m->rng.state = seed;
+    m->pool.page_tokens = page_tokens;
+    m->pool.max_pages = max_pages;
     rig_open(&m->rig, &c);
     for (uint32_t l = 0; l < LAYERS; l++)
         m->table[l] = table_make(&c, l, TOKENS, seed + l);
@@ -315,17 +343,17 @@ static void run_model(uint64_t seed, uint64_t max_pages, uint32_t page_tokens, u
 
 static void test_model_with_few_pages(void **state) {
     (void)state;
-    run_model(1, 45, 16, 6000);
+    run_model(1, 45, 16, 12000 / FEWER);
 }
 
 static void test_model_with_larger_pages(void **state) {
     (void)state;
-    run_model(2, 14, 64, 3000);
+    run_model(2, 14, 64, 6000 / FEWER);
 }
 
 static void test_model_that_grows(void **state) {
     (void)state;
-    run_model(3, 0, 32, 3000);
+    run_model(3, 0, 32, 6000 / FEWER);
 }
 
 int main(void) {

@@ -18,8 +18,9 @@ struct setup {
     const struct page *page;
     const float *q; /* [rows][dim] */
     uint32_t rows, first, last;
-    uint32_t visible[ROWS_MAX];
-    double scale;
+    struct tqi_sight spans[ROWS_MAX];
+    double scale, softcap;
+    double shift[ROWS_MAX]; /* of the softcap */
 };
 
 /* The page is taken twice: the second time over a state that holds something. */
@@ -39,8 +40,11 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
     }
     for (int round = 0; round < 2; round++) {
         level->score[k->format->id].run(k, &tile, queries, s->rows, stride, score, room);
-        level->softmax(states, state, score, stride, s->visible, s->rows, s->last - s->first,
-                       s->scale);
+        if (s->softcap > 0)
+            level->softcap(score, stride, s->shift, s->rows, s->last - s->first, s->scale,
+                           s->softcap);
+        level->softmax(states, state, score, stride, s->spans, s->rows, s->last - s->first,
+                       s->softcap > 0 ? 1 : s->scale);
         level->accumulate[v->format->id].run(v, &tile, score, s->rows, stride, states, state, room);
     }
     for (uint32_t r = 0; r < s->rows; r++)
@@ -78,7 +82,7 @@ static void compare(struct result *r, const struct tqi_level *level, const struc
     run_chain(tqi_level_ref(), s, &theirs);
     double tolerance = tolerance_of(s->page), error = relative(mine.out, theirs.out, n);
     for (uint32_t i = 0; i < s->rows; i++)
-        if (s->visible[i] > 0 &&
+        if (!tqi_sight_empty(s->spans[i]) &&
             !(fabs(mine.lse[i] - theirs.lse[i]) < 2e-4 * (1 + fabs(theirs.lse[i]))))
             error = INFINITY;
     r->worst = error / tolerance > r->worst ? error / tolerance : r->worst;
@@ -90,9 +94,10 @@ static void compare(struct result *r, const struct tqi_level *level, const struc
     struct setup one = *s;
     one.q += (size_t)row * dim;
     one.rows = 1;
-    one.visible[0] = s->visible[row];
-    if (s->visible[row] > 0 && row % 2)
-        one.last = s->first + s->visible[row];
+    one.spans[0] = s->spans[row];
+    one.shift[0] = s->shift[row];
+    if (!tqi_sight_empty(s->spans[row]) && row % 2)
+        one.last = s->first + s->spans[row].last;
     run_chain(level, &one, &alone);
     judge(r,
           memcmp(alone.out, mine.out + (size_t)row * dim, dim * sizeof(double)) == 0 &&
@@ -102,6 +107,19 @@ static void compare(struct result *r, const struct tqi_level *level, const struc
     free(mine.out);
     free(theirs.out);
     free(alone.out);
+}
+
+/* All that is in the tile, or something of it, down to nothing. */
+static void set_spans(struct setup *s, bool partly) {
+    uint32_t n = s->last - s->first;
+    for (uint32_t i = 0; i < s->rows; i++) {
+        s->spans[i] = (struct tqi_sight){0, n};
+        s->shift[i] = 3 * gaussian();
+        if (!partly)
+            continue;
+        s->spans[i].last = (uint32_t)(next_random() % (n + 1));
+        s->spans[i].first = i % 2 ? (uint32_t)(next_random() % (n + 1)) : 0;
+    }
 }
 
 static void check_size(struct result *r, const struct tqi_level *level, struct page *p) {
@@ -118,9 +136,8 @@ static void check_size(struct result *r, const struct tqi_level *level, struct p
             s.first = (uint32_t)(next_random() % s.last);
         for (uint32_t i = 0; i < s.rows * dim; i++)
             q[i] = (float)gaussian();
-        uint32_t n = s.last - s.first;
-        for (uint32_t i = 0; i < s.rows; i++)
-            s.visible[i] = c % 2 ? n : (uint32_t)(next_random() % (n + 1));
+        set_spans(&s, c % 2 == 0);
+        s.softcap = c % 4 >= 2 ? 0.25 * (double)(1 + next_random() % 40) : 0;
         compare(r, level, &s);
     }
     free(q);

@@ -27,10 +27,10 @@ static void bench_pair(const struct tqi_level *level, tq_format f, uint32_t rows
     size_t query = level->query_bytes(&p.k), state = (level->state_bytes(&p.v) + 63) / 64 * 64;
     char *queries = guard_alloc(rows * query), *states = guard_alloc(rows * state);
     char *scores = guard_alloc(rows * TOKENS * 8), *scratch = guard_alloc(1 << 20);
-    uint32_t visible[32];
+    struct tqi_sight spans[32];
     float q[DIM];
     for (uint32_t r = 0; r < rows; r++) {
-        visible[r] = TOKENS;
+        spans[r] = (struct tqi_sight){0, TOKENS};
         for (uint32_t i = 0; i < DIM; i++)
             q[i] = (float)gaussian();
         level->prepare(&p.k, q, queries + r * query);
@@ -45,7 +45,7 @@ static void bench_pair(const struct tqi_level *level, tq_format f, uint32_t rows
             level->score[f].run(&p.k, &tile, queries, rows, TOKENS, scores, scratch);
         double t1 = now();
         for (int i = 0; i < rounds; i++)
-            level->softmax(states, state, scores, TOKENS, visible, rows, TOKENS, 0.08);
+            level->softmax(states, state, scores, TOKENS, spans, rows, TOKENS, 0.08);
         double t2 = now();
         for (int i = 0; i < rounds; i++)
             level->accumulate[f].run(&p.v, &tile, scores, rows, TOKENS, states, state, scratch);

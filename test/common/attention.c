@@ -20,18 +20,25 @@ static const float *row_at(const float *rows, uint32_t token, uint32_t head, uin
 
 uint32_t plain_weights(const struct shape *s, const float *q, const float *k, uint32_t query,
                        uint32_t q_head, double *weights, double *lse) {
-    uint32_t after = s->n_queries - 1 - query, visible = s->n_tokens;
+    uint32_t after = s->n_queries - 1 - query, visible = s->n_tokens, first = 0;
     double scale = s->scale != 0 ? s->scale : 1 / sqrt(s->k_dim), max = -INFINITY, sum = 0;
     const float *row = row_at(q, query, q_head, s->n_kv_heads * s->group, s->k_dim);
     if (s->causal)
         visible = s->n_tokens > after ? s->n_tokens - after : 0;
-    for (uint32_t t = 0; t < visible; t++) {
+    if (s->window && visible > s->window)
+        first = visible - s->window;
+    memset(weights, 0, first * sizeof *weights);
+    for (uint32_t t = first; t < visible; t++) {
         const float *key = row_at(k, t, q_head / s->group, s->n_kv_heads, s->k_dim);
         weights[t] = scale * dot(row, key, s->k_dim);
+        if (s->softcap > 0)
+            weights[t] = s->softcap * tanh(weights[t] / s->softcap);
         max = weights[t] > max ? weights[t] : max;
     }
-    for (uint32_t t = 0; t < visible; t++)
+    for (uint32_t t = first; t < visible; t++)
         sum += weights[t] = exp(weights[t] - max);
+    if (s->sinks)
+        sum += exp((double)s->sinks[q_head] - max);
     for (uint32_t t = 0; t < visible; t++)
         weights[t] /= sum;
     *lse = visible ? max + log(sum) : -INFINITY;

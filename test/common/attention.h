@@ -10,12 +10,16 @@ struct shape {
     uint32_t n_tokens, n_queries, n_kv_heads, group, k_dim, v_dim;
     int causal;   /* bottom-right: query i of n sees the first tokens - n + i + 1 */
     double scale; /* 0 = 1 / sqrt(k_dim) */
+    double softcap;
+    uint32_t window;    /* 0 = all */
+    const float *sinks; /* [n_q_heads] or NULL */
 };
 /* out [n_queries][n_q_heads][v_dim], lse [n_queries][n_q_heads]. A row that sees nothing
  * gets 0 and -infinity. */
 void plain_attend(const struct shape *s, const float *q, const float *k, const float *v,
                   double *out, double *lse);
-/* Weights of one query head over the tokens that it sees, which it returns. */
+/* Weights of one query head over the tokens up to the last that it sees, which it returns;
+ * 0 before its window. */
 uint32_t plain_weights(const struct shape *s, const float *q, const float *k, uint32_t query,
                        uint32_t q_head, double *weights, double *lse);
 

@@ -146,7 +146,11 @@ struct asked ask_make(const struct rig *r, uint32_t n_queries, uint32_t flags, s
 }
 
 void ask(const struct rig *r, tq_seq seq, uint32_t layer, struct asked *a) {
-    tq_attend_params params = {.struct_size = sizeof params, .flags = a->flags, .scale = a->scale};
+    tq_attend_params params = {.struct_size = sizeof params,
+                               .flags = a->flags,
+                               .scale = a->scale,
+                               .logit_softcap = a->softcap,
+                               .window = a->window};
     tq_rows_in q = rows_in(a->q);
     tq_rows_out out = rows_out(a->out);
     /* NaN everywhere: what the call does not write must show. */
@@ -199,7 +203,10 @@ struct verdict judge(const struct rig *r, tq_seq seq, uint32_t layer, const stru
                           .k_dim = r->c.head_dim,
                           .v_dim = r->c.v_head_dim,
                           .causal = (a->flags & TQ_ATTEND_CAUSAL) != 0,
-                          .scale = (double)a->scale};
+                          .scale = (double)a->scale,
+                          .softcap = (double)a->softcap,
+                          .window = a->window,
+                          .sinks = a->sinks};
     size_t rows = (size_t)a->n_queries * r->c.n_q_heads, outs = rows * r->c.v_head_dim;
     float *k = must_alloc(n * rig_k_row(r), sizeof *k),
           *v = must_alloc(n * rig_v_row(r), sizeof *v);

@@ -55,8 +55,9 @@ size_t rig_out_row(const struct rig *r);
 
 /* A call of tq_attend() and its results. */
 struct asked {
-    uint32_t n_queries, flags;
-    float scale;
+    uint32_t n_queries, flags, window;
+    float scale, softcap;
+    const float *sinks;   /* that the layer has been told, or NULL */
     float *q, *out, *lse; /* owned */
 };
 /* Random queries. */

@@ -69,28 +69,33 @@ void table_check(const struct table *t, const struct rig *r, tq_seq seq, uint32_
     free(want_v);
 }
 
-void table_attend(const struct table *t, const struct rig *r, tq_seq seq, uint32_t layer,
-                  const uint32_t *list, uint32_t n, uint32_t n_queries, uint32_t flags,
-                  struct rng *rng, const char *what) {
-    struct asked a = ask_make(r, n_queries, flags, rng);
+void table_judge(const struct table *t, const struct rig *r, const uint32_t *list, uint32_t n,
+                 const struct asked *a, const char *what) {
     float *k = gather(t->k_decoded, t->k_row, list, n);
     float *v = gather(t->v_decoded, t->v_row, list, n);
     struct shape shape = {.n_tokens = n,
-                          .n_queries = n_queries,
+                          .n_queries = a->n_queries,
                           .n_kv_heads = r->c.n_kv_heads,
                           .group = r->c.n_q_heads / r->c.n_kv_heads,
                           .k_dim = r->c.head_dim,
                           .v_dim = r->c.v_head_dim,
-                          .causal = (flags & TQ_ATTEND_CAUSAL) != 0};
-    size_t rows = (size_t)n_queries * r->c.n_q_heads, outs = rows * r->c.v_head_dim;
+                          .causal = (a->flags & TQ_ATTEND_CAUSAL) != 0};
+    size_t rows = (size_t)a->n_queries * r->c.n_q_heads, outs = rows * r->c.v_head_dim;
     double *out = must_alloc(outs, sizeof *out), *lse = must_alloc(rows, sizeof *lse);
-    ask(r, seq, layer, &a);
-    plain_attend(&shape, a.q, k, v, out, lse);
-    AT_MOST(relative_error(a.out, out, outs), ATTEND_TOLERANCE, "%s: out", what);
-    AT_MOST(largest_difference(a.lse, lse, rows), ATTEND_TOLERANCE, "%s: lse", what);
-    ask_free(&a);
+    plain_attend(&shape, a->q, k, v, out, lse);
+    AT_MOST(relative_error(a->out, out, outs), ATTEND_TOLERANCE, "%s: out", what);
+    AT_MOST(largest_difference(a->lse, lse, rows), ATTEND_TOLERANCE, "%s: lse", what);
     free(k);
     free(v);
     free(out);
     free(lse);
+}
+
+void table_attend(const struct table *t, const struct rig *r, tq_seq seq, uint32_t layer,
+                  const uint32_t *list, uint32_t n, uint32_t n_queries, uint32_t flags,
+                  struct rng *rng, const char *what) {
+    struct asked a = ask_make(r, n_queries, flags, rng);
+    ask(r, seq, layer, &a);
+    table_judge(t, r, list, n, &a, what);
+    ask_free(&a);
 }

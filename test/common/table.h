@@ -22,6 +22,9 @@ tq_status table_append(const struct table *t, tq_cache *cache, tq_seq seq, uint3
 /* A layer of a sequence holds just the tokens of a list, bit for bit. */
 void table_check(const struct table *t, const struct rig *r, tq_seq seq, uint32_t layer,
                  const uint32_t *list, uint32_t n, const char *what);
+/* An answer, all visible or causal, against attention in double over the list. */
+void table_judge(const struct table *t, const struct rig *r, const uint32_t *list, uint32_t n,
+                 const struct asked *a, const char *what);
 /* Asks n_queries random questions and compares with attention in double over the list. */
 void table_attend(const struct table *t, const struct rig *r, tq_seq seq, uint32_t layer,
                   const uint32_t *list, uint32_t n, uint32_t n_queries, uint32_t flags,

@@ -10,7 +10,7 @@ static void step(struct pair *p, tq_seq *seqs, uint32_t *n) {
     uint64_t length = 0;
     if (*n)
         GPU_OK(tq_seq_length(p->gpu, seqs[i], 0, &length));
-    switch (*n ? gpu_random() % 5 : 0) {
+    switch (*n ? gpu_random() % 6 : 0) {
     case 0:
         if (*n < MAX_SEQS)
             seqs[(*n)++] = pair_seq(p);
@@ -38,6 +38,12 @@ static void step(struct pair *p, tq_seq *seqs, uint32_t *n) {
             seqs[i] = seqs[--*n];
         }
         break;
+    case 4: {
+        uint64_t first = gpu_random() % (length + 1), gone = gpu_random() % (length - first + 1);
+        GPU_OK(tq_seq_remove(p->cpu, seqs[i], first, gone));
+        GPU_OK(tq_seq_remove(p->gpu, seqs[i], first, gone));
+        break;
+    }
     default:
         if (length < 400)
             pair_append(p, seqs[i], 1 + gpu_random() % 90, TQ_BF16, 0);
@@ -53,7 +59,7 @@ static void walk(tq_format k, tq_format v, uint32_t dim) {
     snprintf(what, sizeof what, "random sequences, K %u V %u dim %u", k, v, dim);
     config.max_pages = 100;
     if (pair_create(&p, config, k, v)) {
-        for (int i = 0; i < 60; i++)
+        for (int i = 0; i < 75; i++)
             step(&p, seqs, &n);
         for (uint32_t i = 0; i < n; i++) {
             pair_check_pages(&p, seqs[i], what);

@@ -68,7 +68,10 @@ void pair_check_attend(struct pair *p, tq_seq seq, uint32_t n_queries, uint32_t 
 void check_bytes(void);
 void check_attention(void);
 void check_sequences(void);
+void check_snapshots(void);
 void check_device(void);
+void check_batches(void);
 void check_sanitize(void);
+void check_batches_sanitize(void);
 
 #endif

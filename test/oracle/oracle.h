@@ -206,16 +206,21 @@ typedef struct {
     size_t n_queries, n_keys, n_q_heads, n_kv_heads, dim_k, dim_v;
     double scale;
     bool causal;
+    size_t window;       /* a query sees only the last keys of those; 0: all */
+    double softcap;      /* 0: none; else score = softcap tanh(scale q.k / softcap) */
+    const double *sinks; /* NULL, or per query head the score of a key without value */
 } orc_shape;
 
 /* Layouts: q [query][q head][dim_k], k [key][kv head][dim_k], v likewise,
  * scores and weights [query][q head][key], out [query][q head][dim_v],
  * lse [query][q head]. Hidden keys score -infinity and weigh 0. */
-size_t orc_visible_keys(const orc_shape *s, size_t query);
+size_t orc_visible_keys(const orc_shape *s, size_t query); /* those before are in sight, */
+size_t orc_first_key(const orc_shape *s, size_t query);    /* from this one on */
 void orc_scores(const orc_shape *s, const double *q, const double *k, double *scores);
 /* Softmax of one row of scores; returns the natural log of the sum of exp. */
 double orc_softmax(size_t n, const double *scores, double *weights);
-/* No visible key: out 0, lse -infinity. lse and weights may be NULL. */
+/* No visible key: out 0, lse -infinity, whatever the sink. With a sink the weights add up to
+ * less than 1. lse and weights may be NULL. */
 void orc_attend(const orc_shape *s, const double *q, const double *k, const double *v, double *out,
                 double *lse, double *weights);
 

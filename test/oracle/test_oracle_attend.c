@@ -23,7 +23,14 @@ static void fill(attention *a) {
 }
 
 static orc_shape shape_of(size_t n_queries, bool causal) {
-    return (orc_shape){n_queries, KEYS, HEADS, KV, DK, DV, 0.35, causal};
+    return (orc_shape){.n_queries = n_queries,
+                       .n_keys = KEYS,
+                       .n_q_heads = HEADS,
+                       .n_kv_heads = KV,
+                       .dim_k = DK,
+                       .dim_v = DV,
+                       .scale = 0.35,
+                       .causal = causal};
 }
 
 static void test_attention_identities(void **state) {
@@ -123,6 +130,78 @@ static void test_attention_merge_and_shift(void **state) {
     check("shifted lse", b.lse[0], a.lse[0] + 0.35 * orc_dot(DK, a.q, shift), 1e-13);
 }
 
+/* A window equals the keys in it, alone. */
+static void test_attention_window(void **state) {
+    attention a, b;
+    (void)state;
+    fill(&a);
+    for (size_t window = 1; window <= KEYS + 2; window++) {
+        orc_shape s = shape_of(12, true);
+        s.window = window;
+        orc_attend(&s, a.q, a.k, a.v, a.out, a.lse, a.weights);
+        for (size_t i = 0; i < 12; i++) {
+            size_t sees = i < 3 ? 0 : i - 2, first = sees > window ? sees - window : 0;
+            orc_shape one = shape_of(1, false);
+            one.n_keys = sees - first;
+            assert_int_equal(orc_first_key(&s, i), first);
+            orc_attend(&one, a.q + i * HEADS * DK, a.k + first * KV * DK, a.v + first * KV * DV,
+                       b.out, b.lse, NULL);
+            check("out", orc_max_difference(HEADS * DV, b.out, a.out + i * HEADS * DV), 0, 0);
+            check("lse", orc_max_difference(HEADS, b.lse, a.lse + i * HEADS), 0, 0);
+            for (size_t t = 0; t < KEYS; t++) {
+                double w = a.weights[(i * HEADS + 1) * KEYS + t];
+                assert_true((w > 0) == (t >= first && t < sees));
+            }
+        }
+    }
+}
+
+/* A sink is a key of value 0 whose score is given; a low one does nothing. */
+static void test_attention_sinks(void **state) {
+    static const double sinks[HEADS] = {-3, -0.5, 0, 1, 4, -(double)INFINITY};
+    attention a, b;
+    orc_shape s = shape_of(3, false);
+    (void)state;
+    fill(&a);
+    orc_attend(&s, a.q, a.k, a.v, a.out, a.lse, NULL);
+    s.sinks = sinks;
+    orc_attend(&s, a.q, a.k, a.v, b.out, b.lse, b.weights);
+    for (size_t i = 0; i < 3 * HEADS; i++) {
+        double share = exp(sinks[i % HEADS] - b.lse[i]), sum = 0;
+        check("lse", b.lse[i], log(exp(a.lse[i]) + exp(sinks[i % HEADS])), 1e-14);
+        for (size_t j = i * DV; j < (i + 1) * DV; j++) {
+            check("out", b.out[j], (1 - share) * a.out[j], 1e-14);
+        }
+        for (size_t t = 0; t < KEYS; t++) {
+            sum += b.weights[i * KEYS + t];
+        }
+        check("weights", sum, 1 - share, 1e-14);
+    }
+    s.n_keys = 0;
+    orc_attend(&s, a.q, a.k, a.v, b.out, b.lse, NULL);
+    check("no keys", orc_norm(HEADS * DV, b.out), 0.0, 0.0);
+    assert_true(b.lse[0] == -INF);
+}
+
+/* Scores stay below the cap and keep their order; a very large cap does nothing. */
+static void test_attention_softcap(void **state) {
+    attention a, b;
+    orc_shape s = shape_of(3, false);
+    (void)state;
+    fill(&a);
+    orc_scores(&s, a.q, a.k, a.scores);
+    s.softcap = 1.5;
+    orc_scores(&s, a.q, a.k, b.scores);
+    for (size_t i = 0; i < 3 * HEADS * KEYS; i++) {
+        double e = exp(2 * a.scores[i] / 1.5);
+        check("capped", b.scores[i], 1.5 * (e - 1) / (e + 1), 1e-14);
+        assert_true(fabs(b.scores[i]) < 1.5);
+    }
+    s.softcap = 1e12;
+    orc_scores(&s, a.q, a.k, b.scores);
+    check("a large cap", orc_max_difference(3 * HEADS * KEYS, b.scores, a.scores), 0, 1e-10);
+}
+
 static void test_measures(void **state) {
     static const double p[2] = {.5, .5}, q[2] = {.25, .75}, sure[2] = {1, 0}, zero[2] = {0, 0};
     static const double hidden[2] = {1.0, -INFINITY}, other[2] = {1.25, -INFINITY};
@@ -150,6 +229,9 @@ int run_attention_tests(void) {
         cmocka_unit_test(test_attention_identities),
         cmocka_unit_test(test_attention_causal),
         cmocka_unit_test(test_attention_merge_and_shift),
+        cmocka_unit_test(test_attention_window),
+        cmocka_unit_test(test_attention_sinks),
+        cmocka_unit_test(test_attention_softcap),
         cmocka_unit_test(test_measures),
     };
     return cmocka_run_group_tests_name("oracle attention", tests, NULL, NULL);

@@ -2,7 +2,7 @@
 #ifndef TEST_UNIT_SEQS_H
 #define TEST_UNIT_SEQS_H
 
-#include "page/seq.h"
+#include "page/room.h"
 #include "unit/pool.h"
 
 enum { UNIT_PAGE_TOKENS = 16, UNIT_LAYERS = 3 };

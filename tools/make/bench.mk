@@ -1,17 +1,29 @@
-# The CPU benchmark sees tq.h only. BENCH_ARGS='--variant 4bit_nc --threads 1' narrows it.
+# The CPU benchmark sees tq.h only, and ggml where `make peers` has built it.
+# BENCH_ARGS='--variant 4bit_nc --threads 1' narrows it.
 
 BENCH_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard bench/cpu/*.c))
 BENCH := $(B)/bench/cpu/bench
 BENCH_ARGS ?=
+ifneq ($(wildcard $(PEER_GGML)/lib/version),)
+BENCH_OBJ += $(B)/bench/peer/peer_ggml.o
+BENCH_PEER := $(PEER_LIBS) -lstdc++ -ldl
+else
+BENCH_OBJ += $(B)/bench/peer/peer_none.o
+endif
 
+$(B)/bench/cpu/%.o $(B)/bench/peer/%.o: BENCH_INCLUDE := -Ibench/cpu -isystem $(PEER_GGML)/lib/include
 $(B)/bench/cpu/%.o: bench/cpu/%.c | need-build
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) -Ibench/cpu -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(BENCH_INCLUDE) -MMD -MP -c $< -o $@
+$(B)/bench/peer/%.o: bench/peer/%.c | need-build
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(BENCH_INCLUDE) -MMD -MP -c $< -o $@
 
 $(BENCH): $(BENCH_OBJ) $(LIB_A)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $(BENCH_OBJ) $(LIB_A) $(CUDA_LINK) -lm -lpthread
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $(BENCH_OBJ) $(LIB_A) $(CUDA_LINK) $(BENCH_PEER) -lm -lpthread
 
 .PHONY: bench
 bench: $(BENCH)

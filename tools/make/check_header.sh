@@ -1,11 +1,13 @@
 #!/bin/sh
-# Compiles the public header alone in every dialect that it promises.
+# Compiles every public header alone in every dialect that it promises.
 set -eu
 try() {
     compiler=$1
     shift
     command -v "$compiler" >/dev/null || { echo "missing: $compiler" >&2; exit 1; }
-    "$compiler" "$@" -Wall -Wextra -Wpedantic -Wpadded -Werror -fsyntax-only include/tq/tq.h
+    for header in include/tq/*.h; do
+        "$compiler" "$@" -Iinclude -Wall -Wextra -Wpedantic -Wpadded -Werror -fsyntax-only "$header"
+    done
     echo "ok: $compiler $*"
 }
 for std in c99 c11; do

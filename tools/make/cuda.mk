@@ -65,24 +65,27 @@ check-cuda-sanitize: $(CHECK_CUDA)
 
 # BENCH_ARGS='--quick --json FILE'; bench/peers_torch.py measures the peers in the same run.
 BENCH_CUDA := $(B)/bench/bench_cuda
-$(B)/bench/%.o: bench/%.c | need-build
+BENCH_CUDA_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard bench/cuda/*.c)) \
+	$(patsubst %.cu,$(B)/%.cu.o,$(wildcard bench/cuda/*.cu))
+
+$(B)/bench/cuda/%.o: bench/cuda/%.c | need-build
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) -isystem $(CUDA_HOME)/include -MMD -MP -c $< -o $@
 
-$(B)/bench/%.cu.o: bench/%.cu | need-build
+$(B)/bench/cuda/%.cu.o: bench/cuda/%.cu | need-build
 	@mkdir -p $(@D)
 	$(call say,NVCC)
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
-$(BENCH_CUDA): $(B)/bench/bench_cuda.o $(B)/bench/plain_read.cu.o $(B)/libturboquant.a
+$(BENCH_CUDA): $(BENCH_CUDA_OBJ) $(B)/libturboquant.a
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK)
 
 bench-cuda: $(BENCH_CUDA)
 	$(BENCH_CUDA) $(BENCH_ARGS)
 
--include $(wildcard $(B)/bench/*.d)
+-include $(wildcard $(B)/bench/cuda/*.d)
 else
 check-cuda check-cuda-sanitize bench-cuda:
 	@echo '$@: SKIPPED, this build has no CUDA (nvcc was not found, or CUDA=0)'

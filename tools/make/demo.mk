@@ -12,7 +12,7 @@ $(B)/examples/%.o: examples/%.c | need-demo
 
 $(DEMO): $(B)/examples/demo/demo.o $(B)/examples/demo/measure.o $(B)/examples/common/safetensors.o $(LIB_A)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lcjson -lm
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lcjson -lm -lpthread
 
 # MODEL=qwen2.5-coder-1.5b shows another committed capture; gemma3-270m, whose licence forbids
 # committing, is captured first.
@@ -29,7 +29,7 @@ EXAMPLE_SRC := $(wildcard examples/*.c)
 EXAMPLE_BIN := $(EXAMPLE_SRC:%.c=$(B)/%)
 $(EXAMPLE_BIN): $(B)/examples/%: $(B)/examples/%.o $(LIB_A)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lm
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lm -lpthread
 examples: $(EXAMPLE_BIN) $(DEMO)
 
 # Every example returns 0 when it did what it says.

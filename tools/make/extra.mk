@@ -3,7 +3,7 @@
 
 # ---- fuzzing ----------------------------------------------------------------------------
 
-FUZZ_TARGETS := config sequence codec
+FUZZ_TARGETS := config sequence codec snapshot
 FUZZ_COMMON := $(patsubst %.c,$(B)/%.o,$(filter-out test/fuzz/fuzz_%.c test/fuzz/driver.c,$(wildcard test/fuzz/*.c)))
 FUZZ_BIN := $(FUZZ_TARGETS:%=$(B)/test/fuzz/fuzz_%)
 REPLAY_BIN := $(FUZZ_TARGETS:%=$(B)/test/fuzz/replay_%)
@@ -14,12 +14,12 @@ SECONDS ?= 60
 
 $(FUZZ_BIN): $(B)/test/fuzz/fuzz_%: $(B)/test/fuzz/fuzz_%.o $(FUZZ_COMMON) $(LIB_A)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lm
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lm -lpthread
 
 # The same targets without an engine: they run files.
 $(REPLAY_BIN): $(B)/test/fuzz/replay_%: $(B)/test/fuzz/fuzz_%.o $(B)/test/fuzz/driver.o $(FUZZ_COMMON) $(LIB_A)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lm
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lm -lpthread
 
 fuzz-bins: $(FUZZ_BIN)
 replay-bins: $(REPLAY_BIN)
@@ -54,7 +54,7 @@ check-replay: $(REPLAY_BIN)
 CHECK_MAKE = $(MAKE) --no-print-directory CUDA=0 WERROR=$(WERROR)
 
 # Programs with threads or executors.
-TSAN_BIN := $(foreach t,threads invariance rows_nonfinite,$(B)/test/api/test_$(t))
+TSAN_BIN := $(foreach t,threads threadpool threadpool_lend invariance rows_nonfinite,$(B)/test/api/test_$(t))
 
 .PHONY: check-tsan run-tsan check-msan run-msan check-valgrind run-valgrind
 check-tsan:

@@ -10,7 +10,7 @@ CMAKEDIR ?= $(LIBDIR)/cmake/turboquant
 INSTALL ?= install
 
 HEADERS := $(wildcard include/tq/*.h)
-LIBS_PRIVATE := $(CUDA_LIBS_PRIVATE) -lm
+LIBS_PRIVATE := $(filter-out -lpthread,$(CUDA_LIBS_PRIVATE)) -lm -lpthread
 
 # The files a package has, without DESTDIR.
 INSTALLED = $(HEADERS:include/%=$(INCLUDEDIR)/%) $(LIBDIR)/libturboquant.a \

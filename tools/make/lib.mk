@@ -6,7 +6,11 @@ LIB_SRC := $(filter-out lib/spec/gen/%,$(wildcard lib/*/*.c lib/kernel/ref/*.c))
 ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null)),)
 LEVELS := avx512 avx2
 endif
+ifneq ($(findstring aarch64,$(shell $(CC) -dumpmachine 2>/dev/null)),)
+LEVELS := neon
+endif
 LEVEL_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi
+LEVEL_neon := -march=armv8.2-a+dotprod
 LEVEL_avx2 := -mavx2 -mfma -mf16c
 LIB_SRC += $(foreach level,$(LEVELS),$(wildcard lib/kernel/$(level)/*.c))
 ifeq ($(USE_CUDA),1)
@@ -42,7 +46,7 @@ $(LIB_SO): $(LIB_OBJ) pkgconfig/libturboquant.map
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -shared -Wl,-soname,libturboquant.so.$(ABI) \
 		-Wl,--version-script=pkgconfig/libturboquant.map \
-		$(if $(SAN),,-Wl$(comma)--no-undefined) -o $@ $(LIB_OBJ) $(CUDA_LINK) -lm
+		$(if $(SAN),,-Wl$(comma)--no-undefined) -o $@ $(LIB_OBJ) $(CUDA_LINK) -lm -lpthread
 	$(Q)ln -sf $(@F) $(B)/libturboquant.so.$(ABI)
 	$(Q)ln -sf $(@F) $(B)/libturboquant.so
 

@@ -19,6 +19,7 @@ missing() {
         g++) command -v g++ >/dev/null || echo g++ ;;
         abigail-tools) command -v abidiff >/dev/null || echo "$package" ;;
         librandom123-dev) has_header Random123/philox.h || echo "$package" ;;
+        libxxhash-dev) has_header xxhash.h || echo "$package" ;;
         libcmocka-dev) has_header cmocka.h || echo "$package" ;;
         libcjson-dev) has_header cjson/cJSON.h || echo "$package" ;;
         libclang-rt-14-dev)

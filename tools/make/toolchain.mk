@@ -1,7 +1,7 @@
 # What the build needs. Each check names the package that brings what is missing, and
 # `make deps` installs them where apt and root are at hand.
 
-PACKAGES_BUILD := gcc make librandom123-dev
+PACKAGES_BUILD := gcc make librandom123-dev libxxhash-dev
 PACKAGES_DEMO := libcjson-dev
 PACKAGES_TEST := g++ libcmocka-dev libcjson-dev python3 clang clang-format libclang-rt-14-dev pkg-config cmake \
 	abigail-tools cargo

@@ -9,6 +9,29 @@ pub type tq_seq = u64;
 
 pub enum tq_context {}
 pub enum tq_cache {}
+pub enum tq_threadpool {}
+/// Only passed on.
+pub enum tq_executor {}
+
+#[repr(C)]
+pub struct tq_threadpool_config {
+    pub struct_size: u32,
+    pub flags: u32,
+    pub n_threads: u32,
+    pub reserved: u32,
+    pub allocator: *const c_void,
+}
+
+#[repr(C)]
+pub struct tq_context_config {
+    pub struct_size: u32,
+    pub flags: u32,
+    pub device: i32,
+    pub device_index: i32,
+    pub cpu_features_disabled: u64,
+    pub allocator: *const c_void,
+    pub executor: *const tq_executor,
+}
 
 #[repr(C)]
 pub struct tq_rows_in {
@@ -60,7 +83,16 @@ extern "C" {
     pub fn tq_last_error() -> *const c_char;
     pub fn tq_status_name(status: tq_status) -> *const c_char;
     pub fn tq_variant_find(name: *const c_char, out: *mut u32) -> tq_status;
-    pub fn tq_context_create(config: *const c_void, out: *mut *mut tq_context) -> tq_status;
+    pub fn tq_threadpool_create(
+        config: *const tq_threadpool_config,
+        out: *mut *mut tq_threadpool,
+    ) -> tq_status;
+    pub fn tq_threadpool_destroy(pool: *mut tq_threadpool);
+    pub fn tq_threadpool_executor(pool: *const tq_threadpool) -> *const tq_executor;
+    pub fn tq_context_create(
+        config: *const tq_context_config,
+        out: *mut *mut tq_context,
+    ) -> tq_status;
     pub fn tq_context_destroy(ctx: *mut tq_context);
     pub fn tq_cache_create(
         ctx: *mut tq_context,

@@ -57,6 +57,7 @@ pub struct Shape {
 /// A cache with its context. It may move to another thread, and shared references may be
 /// used from many: functions that take a const handle are safe to call at the same time.
 pub struct Cache {
+    pool: *mut ffi::tq_threadpool,
     ctx: *mut ffi::tq_context,
     cache: *mut ffi::tq_cache,
     shape: Shape,
@@ -71,14 +72,24 @@ pub struct Seq(u64);
 
 impl Cache {
     pub fn new(variant: &str, shape: Shape) -> Result<Cache> {
+        Cache::with_threads(variant, shape, 1)
+    }
+
+    /// threads: how many work, the calling one included; 0 = as many as CPUs.
+    pub fn with_threads(variant: &str, shape: Shape, threads: u32) -> Result<Cache> {
         let name = CString::new(variant).map_err(|_| invalid("variant: contains NUL".into()))?;
         let mut number = 0;
         if unsafe { ffi::tq_abi_version() } != 0 {
             return Err(invalid("the library has another ABI".into()));
         }
         check(unsafe { ffi::tq_variant_find(name.as_ptr(), &mut number) })?;
-        let mut new = Cache { ctx: ptr::null_mut(), cache: ptr::null_mut(), shape };
-        check(unsafe { ffi::tq_context_create(ptr::null(), &mut new.ctx) })?;
+        let mut new = Cache {
+            pool: ptr::null_mut(),
+            ctx: ptr::null_mut(),
+            cache: ptr::null_mut(),
+            shape,
+        };
+        new.create_context(threads)?;
         let config = ffi::tq_cache_config {
             struct_size: mem::size_of::<ffi::tq_cache_config>() as u32,
             flags: 0,
@@ -98,6 +109,29 @@ impl Cache {
         };
         check(unsafe { ffi::tq_cache_create(new.ctx, &config, &mut new.cache) })?;
         Ok(new)
+    }
+
+    fn create_context(&mut self, threads: u32) -> Result<()> {
+        if threads != 1 {
+            let config = ffi::tq_threadpool_config {
+                struct_size: mem::size_of::<ffi::tq_threadpool_config>() as u32,
+                flags: 0,
+                n_threads: threads,
+                reserved: 0,
+                allocator: ptr::null(),
+            };
+            check(unsafe { ffi::tq_threadpool_create(&config, &mut self.pool) })?;
+        }
+        let config = ffi::tq_context_config {
+            struct_size: mem::size_of::<ffi::tq_context_config>() as u32,
+            flags: 0,
+            device: 0,
+            device_index: 0,
+            cpu_features_disabled: 0,
+            allocator: ptr::null(),
+            executor: unsafe { ffi::tq_threadpool_executor(self.pool) },
+        };
+        check(unsafe { ffi::tq_context_create(&config, &mut self.ctx) })
     }
 
     pub fn create_seq(&mut self) -> Result<Seq> {
@@ -183,6 +217,7 @@ impl Drop for Cache {
         unsafe {
             ffi::tq_cache_destroy(self.cache);
             ffi::tq_context_destroy(self.ctx);
+            ffi::tq_threadpool_destroy(self.pool);
         }
     }
 }
@@ -198,6 +233,8 @@ mod tests {
         assert_eq!(mem::size_of::<ffi::tq_rows_in>(), 32);
         assert_eq!(mem::size_of::<ffi::tq_cache_config>(), 72);
         assert_eq!(mem::size_of::<ffi::tq_attend_params>(), 16);
+        assert_eq!(mem::size_of::<ffi::tq_threadpool_config>(), 24);
+        assert_eq!(mem::size_of::<ffi::tq_context_config>(), 40);
     }
 
     #[test]
@@ -224,6 +261,22 @@ mod tests {
         assert!(cache.append(seq, 0, &[0.0; 5], &[0.0; 5]).is_err());
         cache.destroy_seq(seq).unwrap();
         assert_eq!(cache.len(seq, 0).err().unwrap().name, "TQ_ERR_NOT_FOUND");
+    }
+
+    #[test]
+    fn threads_give_the_same_bits() {
+        let rows: Vec<f32> = (0..3000 * 2 * 64).map(|i| (i as f32).sin()).collect();
+        let q: Vec<f32> = (0..4 * 64).map(|i| (i as f32).cos()).collect();
+        let run = |threads| {
+            let mut cache = Cache::with_threads("4bit_nc", SHAPE, threads).unwrap();
+            let seq = cache.create_seq().unwrap();
+            cache.append(seq, 0, &rows, &rows).unwrap();
+            cache.attend(seq, 0, &q).unwrap()
+        };
+        let one = run(1);
+        assert_eq!(run(0), one);
+        assert_eq!(run(3), one);
+        assert!(Cache::with_threads("4bit_nc", SHAPE, 100_000).is_err());
     }
 
     #[test]

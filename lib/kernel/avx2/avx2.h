@@ -114,6 +114,7 @@ void tqk_unrotate_avx2(const struct tqi_rotation *r, float *x);
 #undef TQI_ACCUMULATE
 
 tqi_prepare_fn tqk_prepare_avx2, tqk_prepare_float_avx2;
+tqi_softcap_fn tqk_softcap_avx2;
 tqi_softmax_fn tqk_softmax_avx2;
 tqi_state_clear_fn tqk_state_clear_avx2;
 tqi_state_merge_fn tqk_state_merge_avx2;

@@ -11,6 +11,7 @@ static const struct tqi_level level = {
     .load = tqk_load_avx2,
     .store = tqk_store_ref,
     .prepare = tqk_prepare_avx2,
+    .softcap = tqk_softcap_avx2,
     .softmax = tqk_softmax_avx2,
     .state_clear = tqk_state_clear_avx2,
     .state_merge = tqk_state_merge_avx2,

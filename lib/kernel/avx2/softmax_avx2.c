@@ -16,6 +16,12 @@ void tqk_state_clear_avx2(const struct tqi_rows *v, void *state) {
     s->factor = 1;
 }
 
+/* Lanes of 8 tokens from t on that are in the span. */
+static __m256i seen(struct tqi_sight span, uint32_t t) {
+    __m256i last = tqk_first_avx2(t < span.last ? span.last - t : 0);
+    return _mm256_andnot_si256(tqk_first_avx2(t < span.first ? span.first - t : 0), last);
+}
+
 /* exp(x), -87 <= x <= 0, relative error below 2e-7, 1e-38 below; NaN stays NaN. */
 TQK_INLINE __m256 exponential(__m256 x) {
     __m256 y = _mm256_mul_ps(x, _mm256_set1_ps(1.44269504f));
@@ -33,6 +39,22 @@ TQK_INLINE __m256 exponential(__m256 x) {
     return _mm256_mul_ps(p, _mm256_castsi256_ps(e));
 }
 
+/* tanh(x), relative error below 3e-7; NaN stays NaN. */
+TQK_INLINE __m256 hyperbolic_tangent(__m256 x) {
+    const __m256 one = _mm256_set1_ps(1), sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0f));
+    __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x), z = _mm256_mul_ps(x, x);
+    __m256 p = _mm256_set1_ps(-6.09671417e-3f);
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(2.0997179e-2f));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(-5.38509096e-2f));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(1.33327697e-1f));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(-3.33333289e-1f));
+    p = _mm256_fmadd_ps(_mm256_mul_ps(p, z), x, x);
+    __m256 e = exponential(_mm256_mul_ps(size, _mm256_set1_ps(-2)));
+    __m256 far = _mm256_div_ps(_mm256_sub_ps(one, e), _mm256_add_ps(one, e));
+    far = _mm256_or_ps(far, sign);
+    return _mm256_blendv_ps(p, far, _mm256_cmp_ps(size, _mm256_set1_ps(0.625f), _CMP_GT_OQ));
+}
+
 /* exp of the distance of two maxima. */
 static float rescale(float from, float to, float scale) {
     return from == -INFINITY ? 0 : expf((from - to) * scale);
@@ -44,11 +66,36 @@ TQK_INLINE __m256 saturated(const float *scores, __m256i mask) {
     return _mm256_min_ps(_mm256_set1_ps(FLT_MAX), s);
 }
 
+/* Nearest finite number of binary32; NaN stays. */
+static float finite(double x) {
+    const double most = FLT_MAX;
+    return (float)(x > most ? most : x < -most ? -most : x);
+}
+
+/* Arguments are brought to where tanh is 1 within binary32, so that nothing overflows. */
+void tqk_softcap_avx2(void *scores, uint32_t score_stride, const double *shift, uint32_t n_rows,
+                      uint32_t n_tokens, double scale, double cap) {
+    const __m256 factor = _mm256_set1_ps(finite(scale * TQK_SCORE_UNIT_AVX2 / cap));
+    const __m256 unit = _mm256_set1_ps((float)(cap / TQK_SCORE_UNIT_AVX2));
+    const __m256 end = _mm256_set1_ps(10), start = _mm256_set1_ps(-10);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        float *row = (float *)scores + (size_t)r * score_stride;
+        __m256 before = _mm256_set1_ps(finite(shift[r] / cap));
+        for (uint32_t t = 0; t < n_tokens; t += 8) {
+            __m256i mask = tqk_first_avx2(n_tokens - t);
+            __m256 x = _mm256_fmadd_ps(saturated(row + t, mask), factor, before);
+            x = _mm256_min_ps(end, _mm256_max_ps(start, x));
+            x = _mm256_mul_ps(hyperbolic_tangent(x), unit);
+            _mm256_maskstore_ps(row + t, mask, x);
+        }
+    }
+}
+
 /* Largest of the row and what came before; NaN when there is one. */
-static float new_maximum(const float *scores, uint32_t visible, float max) {
+static float new_maximum(const float *scores, struct tqi_sight span, float max) {
     __m256 most = _mm256_set1_ps(max), bad = _mm256_setzero_ps();
-    for (uint32_t t = 0; t < visible; t += 8) {
-        __m256i mask = tqk_first_avx2(visible - t);
+    for (uint32_t t = span.first / 8 * 8; t < span.last; t += 8) {
+        __m256i mask = seen(span, t);
         __m256 s = saturated(scores + t, mask);
         bad = _mm256_or_ps(bad, _mm256_cmp_ps(s, s, _CMP_UNORD_Q));
         most = _mm256_blendv_ps(most, _mm256_max_ps(most, s), _mm256_castsi256_ps(mask));
@@ -56,15 +103,15 @@ static float new_maximum(const float *scores, uint32_t visible, float max) {
     return _mm256_movemask_ps(bad) || isnan(max) ? NAN : tqk_largest_of_lanes_avx2(most);
 }
 
-static void update(struct tqk_state_avx2 *s, float *scores, uint32_t visible, uint32_t n_tokens,
-                   float scale) {
-    float max = new_maximum(scores, visible, s->max);
+static void update(struct tqk_state_avx2 *s, float *scores, struct tqi_sight span,
+                   uint32_t n_tokens, float scale) {
+    float max = new_maximum(scores, span, s->max);
     __m256 sum = _mm256_setzero_ps(), top = _mm256_set1_ps(max), factor = _mm256_set1_ps(scale);
     s->factor = max == s->max ? 1 : rescale(s->max, max, scale);
     s->max = max;
     s->scale = scale;
     for (uint32_t t = 0; t < n_tokens; t += 8) {
-        __m256i mask = tqk_first_avx2(t < visible ? visible - t : 0);
+        __m256i mask = seen(span, t);
         __m256 x = _mm256_mul_ps(_mm256_sub_ps(saturated(scores + t, mask), top), factor);
         __m256 p = _mm256_and_ps(exponential(x), _mm256_castsi256_ps(mask));
         sum = _mm256_add_ps(sum, p);
@@ -74,16 +121,17 @@ static void update(struct tqk_state_avx2 *s, float *scores, uint32_t visible, ui
 }
 
 void tqk_softmax_avx2(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
-                      const uint32_t *visible, uint32_t n_rows, uint32_t n_tokens, double scale) {
+                      const struct tqi_sight *spans, uint32_t n_rows, uint32_t n_tokens,
+                      double scale) {
     for (uint32_t r = 0; r < n_rows; r++) {
         struct tqk_state_avx2 *s = (void *)((char *)states + r * state_bytes);
         float *row = (float *)scores + (size_t)r * score_stride;
-        if (visible[r] == 0) { /* nothing to take in: keep max and sum, also when empty */
+        if (tqi_sight_empty(spans[r])) { /* nothing to take in: keep max and sum, also when empty */
             s->factor = 1;
             memset(row, 0, n_tokens * sizeof *row);
             continue;
         }
-        update(s, row, visible[r], n_tokens, (float)(scale * TQK_SCORE_UNIT_AVX2));
+        update(s, row, spans[r], n_tokens, (float)(scale * TQK_SCORE_UNIT_AVX2));
     }
 }
 

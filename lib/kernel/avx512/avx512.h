@@ -123,6 +123,7 @@ tqi_prepare_fn tqk_prepare_int_avx512;
 
 tqi_load_fn tqk_load_avx512;
 tqi_prepare_fn tqk_prepare_avx512;
+tqi_softcap_fn tqk_softcap_avx512;
 tqi_softmax_fn tqk_softmax_avx512;
 tqi_state_clear_fn tqk_state_clear_avx512;
 tqi_state_merge_fn tqk_state_merge_avx512;

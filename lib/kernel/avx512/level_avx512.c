@@ -11,6 +11,7 @@ static const struct tqi_level level = {
     .load = tqk_load_avx512,
     .store = tqk_store_ref,
     .prepare = tqk_prepare_avx512,
+    .softcap = tqk_softcap_avx512,
     .softmax = tqk_softmax_avx512,
     .state_clear = tqk_state_clear_avx512,
     .state_merge = tqk_state_merge_avx512,

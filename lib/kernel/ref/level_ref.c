@@ -11,6 +11,7 @@ static const struct tqi_level level = {
     .load = tqk_load_ref,
     .store = tqk_store_ref,
     .prepare = tqk_prepare_ref,
+    .softcap = tqk_softcap_ref,
     .softmax = tqk_softmax_ref,
     .state_clear = tqk_state_clear_ref,
     .state_merge = tqk_state_merge_ref,
@@ -20,6 +21,7 @@ static const struct tqi_level level = {
     .member[id] = {tqk_##stage##_##format##_ref, "tqk_" #stage "_" #format "_ref"},
 #define TQI_FILL_avx512(member, id, stage, format)
 #define TQI_FILL_avx2(member, id, stage, format)
+#define TQI_FILL_neon(member, id, stage, format)
 #define TQI_ENCODE(id, format, level) TQI_FILL_##level(encode, id, encode, format)
 #define TQI_SCORE(id, format, level) TQI_FILL_##level(score, id, score, format)
 #define TQI_ACCUMULATE(id, format, level) TQI_FILL_##level(accumulate, id, accumulate, format)

@@ -68,6 +68,7 @@ static inline uint32_t tqk_tree_floats(uint32_t n) {
 tqi_load_fn tqk_load_ref;
 tqi_store_fn tqk_store_ref;
 tqi_prepare_fn tqk_prepare_ref;
+tqi_softcap_fn tqk_softcap_ref;
 tqi_softmax_fn tqk_softmax_ref;
 tqi_state_clear_fn tqk_state_clear_ref;
 tqi_state_merge_fn tqk_state_merge_ref;

@@ -22,10 +22,22 @@ static double rescale(double from, double to) {
     return from == -INFINITY ? 0 : exp(from - to);
 }
 
-static void update(struct tqk_state_ref *s, double *scores, uint32_t visible, uint32_t n_tokens,
-                   double scale) {
+/* Infinities are not capped to something finite: only the query can make them. */
+void tqk_softcap_ref(void *scores, uint32_t score_stride, const double *shift, uint32_t n_rows,
+                     uint32_t n_tokens, double scale, double cap) {
+    for (uint32_t r = 0; r < n_rows; r++) {
+        double *row = (double *)scores + (size_t)r * score_stride;
+        for (uint32_t t = 0; t < n_tokens; t++) {
+            double x = row[t] * scale + shift[r];
+            row[t] = isfinite(x) ? cap * tanh(x / cap) : NAN;
+        }
+    }
+}
+
+static void update(struct tqk_state_ref *s, double *scores, struct tqi_sight span,
+                   uint32_t n_tokens, double scale) {
     double max = s->max;
-    for (uint32_t t = 0; t < visible; t++) {
+    for (uint32_t t = span.first; t < span.last; t++) {
         scores[t] *= scale;
         /* Codes are finite, so only the query can make a score that is not; the whole row
          * must show it, whichever page it comes from. */
@@ -35,27 +47,30 @@ static void update(struct tqk_state_ref *s, double *scores, uint32_t visible, ui
     }
     s->factor = rescale(s->max, max);
     s->sum *= s->factor;
-    for (uint32_t t = 0; t < visible; t++) {
+    for (uint32_t t = span.first; t < span.last; t++) {
         scores[t] = exp(scores[t] - max);
         s->sum += scores[t];
     }
-    for (uint32_t t = visible; t < n_tokens; t++)
+    for (uint32_t t = 0; t < span.first; t++)
+        scores[t] = 0;
+    for (uint32_t t = span.last; t < n_tokens; t++)
         scores[t] = 0;
     s->max = max;
 }
 
 void tqk_softmax_ref(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
-                     const uint32_t *visible, uint32_t n_rows, uint32_t n_tokens, double scale) {
+                     const struct tqi_sight *spans, uint32_t n_rows, uint32_t n_tokens,
+                     double scale) {
     for (uint32_t r = 0; r < n_rows; r++) {
         struct tqk_state_ref *s = (void *)((char *)states + r * state_bytes);
         double *row = (double *)scores + (size_t)r * score_stride;
-        if (visible[r] == 0) { /* nothing to take in: keep max and sum, also when empty */
+        if (tqi_sight_empty(spans[r])) { /* nothing to take in: keep max and sum, also when empty */
             s->factor = 1;
             for (uint32_t t = 0; t < n_tokens; t++)
                 row[t] = 0;
             continue;
         }
-        update(s, row, visible[r], n_tokens, scale);
+        update(s, row, spans[r], n_tokens, scale);
     }
 }
 

@@ -1,0 +1,67 @@
+/* What the files of bench_cuda share. */
+#ifndef BENCH_CUDA_BENCH_H
+#define BENCH_CUDA_BENCH_H
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "plain_read.h"
+#include "tq/tq.h"
+
+enum { HEADS = 8, MAX_SETS = 16 };
+
+/* ---- measure.c ------------------------------------------------------------------------------ */
+
+void must(int ok, const char *what);
+#define TQ(call) must((call) == TQ_OK, #call)
+#define CUDA(call) must((call) == cudaSuccess, #call)
+
+extern cudaStream_t stream;
+
+typedef void launch_fn(void *arg, uint32_t set);
+
+/* Milliseconds of a launch inside a graph of n back-to-back ones; sets are taken in turn. */
+double time_graph(launch_fn *launch, void *arg, uint32_t sets, uint32_t n);
+/* Of the fastest way to read n blobs of some bytes, in memory of its own. */
+double time_read(uint64_t n, uint32_t bytes, uint32_t sets, uint32_t launches);
+
+/* Gaussian bf16 rows for HEADS kv heads; token strides are small, so that rows overlap. */
+void make_data(void);
+tq_rows_in rows_at(uint32_t dim, size_t offset);
+/* A copy of n elements. */
+void *copy_data(size_t n);
+
+/* ---- run.c ---------------------------------------------------------------------------------- */
+
+struct bench {
+    const char *variant;
+    uint32_t batch, group, dim;
+    uint64_t tokens; /* of every sequence; of the longest of a ragged batch */
+    uint32_t ragged; /* sequence i of n has (i + 1) / n of the tokens */
+};
+
+/* A cache with sets of sequences in pages of random order, and a batch for every set. */
+struct run {
+    struct bench b;
+    tq_context *context;
+    tq_cache *cache;
+    tq_batch *batches[MAX_SETS];
+    tq_seq *seqs; /* [set][batch] */
+    uint32_t sets;
+    uint64_t blobs, pages; /* of a set */
+    size_t blob;
+    double bytes; /* of a set */
+    tq_rows_in q;
+    tq_rows_out out;
+};
+
+/* new_tokens: that every sequence of a planned step appends. */
+void open_run(struct run *r, struct bench b, uint32_t new_tokens);
+void close_run(struct run *r);
+launch_fn attend_once; /* the layer's attention of a set's planned step */
+launch_fn append_once; /* its append */
+launch_fn step_once;   /* both */
+launch_fn call_once;   /* tq_attend() of the set's first sequence */
+
+#endif

@@ -1,0 +1,146 @@
+/*
+ * bench_cuda [--json FILE] [--quick] [--case VARIANT,BATCH,TOKENS,GROUP,DIM]...: decode attention
+ * and append on a GPU through tq.h, against a plain read of the same bytes in the same run. With
+ * --case the named cases of attention alone.
+ *
+ * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
+ * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan
+ * runs once per step for all layers and is not in them. Sets of sequences are taken in turn so
+ * that no call finds its pages in the L2 cache; pages lie in random order.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+static FILE *json;
+static int json_rows;
+
+static void print_json(const char *op, const struct run *r, double ms, double read) {
+    if (!json)
+        return;
+    fprintf(json,
+            "%s\n{\"op\": \"%s\", \"variant\": \"%s\", \"batch\": %u, \"tokens\": %llu, "
+            "\"ragged\": %u, \"group\": %u, \"dim\": %u, \"kv_heads\": %d, \"ms\": %.6f, "
+            "\"bytes\": %.0f, \"read_ms\": %.6f, \"kernel\": \"%s\"}",
+            json_rows++ ? "," : "[", op, r->b.variant, r->b.batch, (unsigned long long)r->b.tokens,
+            r->b.ragged, r->b.group, r->b.dim, HEADS, ms, r->bytes, read,
+            tq_cache_kernel_name(r->cache, 0, TQ_OP_SCORE));
+}
+
+static void run_attend(struct bench b) {
+    struct run r;
+    open_run(&r, b, 1);
+    double guess = r.bytes / 4e9 + 0.01; /* ms at 4 TB/s */
+    uint32_t launches = (uint32_t)fmin(60, fmax(r.sets, 4 / guess)) + 1;
+    double read = time_read(r.blobs, (uint32_t)r.blob, r.sets, launches);
+    /* the step first: attention follows an append, be it a captured one */
+    double step = time_graph(step_once, &r, r.sets, launches);
+    double ms = time_graph(attend_once, &r, r.sets, launches);
+    printf("%-8s %3u x %s%6llu  group %2u dim %3u  %8.4f ms  %5.0f GB/s  read %8.4f ms  %5.1f %%  "
+           "step %8.4f ms",
+           b.variant, b.batch, b.ragged ? "1.." : "", (unsigned long long)b.tokens, b.group, b.dim,
+           ms, r.bytes / ms / 1e6, read, 100 * read / ms, step);
+    print_json("attend", &r, ms, read);
+    print_json("step", &r, step, read);
+    if (b.batch == 1)
+        printf("  tq_attend %8.4f ms", time_graph(call_once, &r, r.sets, launches));
+    printf("\n");
+    fflush(stdout);
+    close_run(&r);
+}
+
+static void run_append(const char *variant, uint32_t batch, uint32_t tokens) {
+    struct run r;
+    open_run(&r, (struct bench){.variant = variant, .batch = batch, .group = 1, .dim = 128},
+             tokens);
+    double ms = time_graph(append_once, &r, r.sets, 20);
+    double in = 2.0 * tokens * HEADS * batch * 128 * 2;
+    printf("append %-8s %3u x %5u tokens, 8 heads  %8.4f ms  %5.0f GB/s of rows\n", variant, batch,
+           tokens, ms, in / ms / 1e6);
+    fflush(stdout);
+    r.b.tokens = tokens;
+    print_json("append", &r, ms, 0);
+    close_run(&r);
+}
+
+static const char *const variants[] = {"bf16",    "fp8",     "int8",   "k8v4",
+                                       "4bit_nc", "k3v4_nc", "3bit_nc"};
+enum { N_VARIANTS = sizeof variants / sizeof *variants };
+
+static void run_more(void) {
+    static const uint32_t groups[] = {1, 4, 16};
+    for (size_t v = 4; v < N_VARIANTS; v += 2) {
+        for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+            run_attend((struct bench){variants[v], 64, groups[g], 128, 32768, 0});
+        run_attend((struct bench){variants[v], 4, 8, 128, 32768, 0});
+        run_attend((struct bench){variants[v], 1, 8, 128, 131072, 0});
+        run_attend((struct bench){variants[v], 64, 8, 128, 32768, 1});
+        run_attend((struct bench){variants[v], 16, 8, 128, 32768, 1});
+    }
+    for (uint32_t dim = 64; dim <= 256; dim += dim < 128 ? 32 : 64)
+        if (dim != 128)
+            run_attend((struct bench){"4bit_nc", 32, 8, dim, 32768, 0});
+}
+
+static void run_all(int quick) {
+    for (size_t v = 0; v < N_VARIANTS; v++) {
+        run_attend((struct bench){variants[v], 1, 8, 128, 32768, 0});
+        run_attend((struct bench){variants[v], 16, 8, 128, 32768, 0});
+        run_attend((struct bench){variants[v], 64, 8, 128, 32768, 0});
+        if (!quick)
+            run_attend((struct bench){variants[v], 64, 8, 128, 4096, 0});
+    }
+    if (!quick)
+        run_more();
+    run_append("4bit_nc", 1, 8192);
+    run_append("3bit_nc", 1, 8192);
+    run_append("4bit_nc", 64, 1);
+}
+
+/* "4bit_nc,64,32768,8,128"; a batch that begins with r is ragged. */
+static void run_case(char *text) {
+    struct bench b = {.variant = strtok(text, ",")};
+    char *field[4];
+    for (int i = 0; i < 4; i++) {
+        field[i] = strtok(NULL, ",");
+        must(field[i] != NULL, "--case VARIANT,BATCH,TOKENS,GROUP,DIM");
+    }
+    b.ragged = *field[0] == 'r';
+    b.batch = (uint32_t)strtoul(field[0] + b.ragged, NULL, 10);
+    b.tokens = strtoull(field[1], NULL, 10);
+    b.group = (uint32_t)strtoul(field[2], NULL, 10);
+    b.dim = (uint32_t)strtoul(field[3], NULL, 10);
+    run_attend(b);
+}
+
+int main(int argc, char **argv) {
+    int n = 0, quick = 0, cases = 0;
+    for (int i = 1; i < argc; i++) {
+        quick |= strcmp(argv[i], "--quick") == 0;
+        cases |= strcmp(argv[i], "--case") == 0;
+        if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
+            json = fopen(argv[++i], "w");
+    }
+    if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
+        printf("bench_cuda: SKIPPED, this machine has no usable GPU\n");
+        return 0;
+    }
+    struct cudaDeviceProp properties;
+    CUDA(cudaGetDeviceProperties(&properties, 0));
+    printf("%s, %d multiprocessors; ms per layer inside a graph, all rotations included\n",
+           properties.name, properties.multiProcessorCount);
+    CUDA(cudaStreamCreate(&stream));
+    make_data();
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], "--case") == 0)
+            run_case(argv[++i]);
+    if (!cases)
+        run_all(quick);
+    if (json) {
+        fprintf(json, "\n]\n");
+        fclose(json);
+    }
+    return 0;
+}

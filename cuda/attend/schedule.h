@@ -1,0 +1,252 @@
+/*
+ * How attention over a ragged batch is cut into work. Plain C that the host and CUDA share:
+ * test/unit/test_schedule.c proves the arithmetic without a GPU.
+ *
+ * A *segment* is a run of query tokens of one sequence, an *item* a kv head and a tile of
+ * `rows` query rows of a segment, its *tiles* the pages that the rows can see. Items are
+ * numbered segment first, then kv head, then tile of rows. A *worker* (a warp or a block of
+ * threads) takes tiles; what it leaves of an item is a *piece*, a partial state of softmax,
+ * and the pieces of an item are joined in order.
+ *
+ * Two ways to share the tiles out:
+ *     row    the tiles of all items stand in a row that is cut evenly over the workers
+ *     block  every item is cut into parts, a worker per part: few items, or results that
+ *            must not depend on what else is in the batch
+ */
+#ifndef TQI_CUDA_ATTEND_SCHEDULE_H
+#define TQI_CUDA_ATTEND_SCHEDULE_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define TQI_BOTH __host__ __device__ static inline
+#else
+#define TQI_BOTH static inline
+#endif
+
+/* Parts of an item where results must not depend on the batch. */
+enum { TQI_FIXED_PARTS = 16, TQI_FIXED_TOKENS = 2048 };
+
+struct tqi_segment {
+    uint64_t length;    /* tokens of the sequence */
+    uint32_t ids;       /* of its first page in the table */
+    uint32_t n_queries; /* not 0 */
+    uint32_t query_row; /* of its first query in the callers' arrays */
+    uint32_t behind;    /* query tokens of the sequence behind the last of the segment */
+    uint32_t reserved[2];
+};
+
+/* What decides how a launch is cut, beside the segments. */
+struct tqi_way {
+    uint32_t rows;      /* of an item */
+    uint32_t n_heads;   /* kv heads */
+    uint32_t group;     /* query heads of a kv head */
+    uint32_t n_blocks;  /* workers of the block way; 0 = row way only */
+    uint32_t n_workers; /* workers of the row way */
+    uint32_t page_tokens;
+    uint32_t causal;
+    uint32_t fixed;  /* parts depend on the segment alone */
+    uint64_t window; /* last tokens that a query sees; 0 = all */
+};
+
+/* A segment as it is cut. */
+struct tqi_cut {
+    uint64_t tiles_before;   /* tiles of all items of the segments in front */
+    uint32_t first_tile;     /* page that the first query sees first */
+    uint32_t n_tiles;        /* of an item */
+    uint32_t items_per_head; /* tiles of rows */
+    uint32_t first_item;
+    uint32_t parts, first_piece; /* block way */
+};
+
+struct tqi_division {
+    uint32_t by_block;  /* the way */
+    uint32_t n_workers; /* that have something to do */
+};
+
+/* Where a worker begins. */
+struct tqi_work {
+    uint32_t segment; /* of the step */
+    uint32_t item;    /* of the segment */
+    uint32_t tile;    /* of the item */
+    uint32_t n_tiles; /* in this item and those behind it */
+};
+
+/* Where the rows of a query token stand. */
+struct tqi_row_place {
+    uint32_t first_item; /* of its segment, in the launch */
+    uint32_t items_per_head;
+    uint32_t query; /* of the segment */
+    uint32_t exists;
+};
+
+/* The pieces of an item lie one behind another. */
+struct tqi_pieces {
+    uint32_t first, n;
+};
+
+TQI_BOTH uint64_t tqi_least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* A GPU divides 32 bits several times faster. */
+TQI_BOTH uint64_t tqi_divide(uint64_t n, uint64_t by) {
+    return (n | by) >> 32 ? n / by : (uint32_t)n / (uint32_t)by;
+}
+
+TQI_BOTH uint64_t tqi_ceil(uint64_t n, uint64_t by) {
+    return n ? tqi_divide(n - 1, by) + 1 : 0;
+}
+
+/* ---- a segment ------------------------------------------------------------------------------ */
+
+/* Tokens that query `query` of a segment sees: [*from, to). */
+TQI_BOTH uint64_t tqi_visible(const struct tqi_segment *s, uint32_t causal, uint64_t window,
+                              uint32_t query, uint64_t *from) {
+    uint64_t later = causal ? (uint64_t)s->behind + (s->n_queries - 1 - query) : 0;
+    uint64_t to = s->length > later ? s->length - later : 0;
+    *from = window && to > window ? to - window : 0;
+    return to;
+}
+
+TQI_BOTH uint32_t tqi_items_per_head(const struct tqi_way *way, uint32_t n_queries) {
+    return (uint32_t)tqi_ceil((uint64_t)n_queries * way->group, way->rows);
+}
+
+TQI_BOTH uint32_t tqi_n_items(const struct tqi_way *way, const struct tqi_cut *cut) {
+    return way->n_heads * cut->items_per_head;
+}
+
+TQI_BOTH uint64_t tqi_n_tiles(const struct tqi_way *way, const struct tqi_cut *cut) {
+    return (uint64_t)tqi_n_items(way, cut) * cut->n_tiles;
+}
+
+/* Everything but what depends on other segments. */
+TQI_BOTH struct tqi_cut tqi_cut_segment(const struct tqi_way *way, const struct tqi_segment *s) {
+    struct tqi_cut cut = {0, 0, 0, 0, 0, 0, 0};
+    uint64_t from, later;
+    uint64_t to = tqi_visible(s, way->causal, way->window, s->n_queries - 1, &later);
+    (void)tqi_visible(s, way->causal, way->window, 0, &from);
+    cut.items_per_head = tqi_items_per_head(way, s->n_queries);
+    cut.first_tile = (uint32_t)tqi_divide(from, way->page_tokens);
+    cut.n_tiles = (uint32_t)tqi_ceil(to, way->page_tokens) - cut.first_tile;
+    return cut;
+}
+
+/* Parts of an item that do not depend on the batch. */
+TQI_BOTH uint32_t tqi_fixed_parts(const struct tqi_way *way, uint32_t n_tiles) {
+    return (uint32_t)tqi_least(tqi_ceil((uint64_t)n_tiles * way->page_tokens, TQI_FIXED_TOKENS),
+                               TQI_FIXED_PARTS);
+}
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+/* Whether parts of at most `size` tiles finish before an even cut does; in times of a tile.
+ * Joining costs about two of them, and in the row way pieces pile up in long items. */
+TQI_BOTH uint32_t tqi_prefers_blocks(const struct tqi_way *way, uint64_t total, uint32_t longest,
+                                     uint32_t size) {
+    uint64_t warps = way->n_workers / way->n_blocks;
+    uint64_t by_block = tqi_ceil(size, warps);
+    uint64_t in_row = tqi_ceil(total, way->n_workers);
+    uint64_t pieces = longest / in_row + 1;
+    return by_block <= in_row + pieces / 8;
+}
+
+/* ---- shares --------------------------------------------------------------------------------- */
+
+/* First of n things of a share when they are cut into `of` even shares. */
+TQI_BOTH uint64_t tqi_share_begin(uint64_t n, uint64_t share, uint64_t of) {
+    return tqi_divide(n * share, of); /* stays below 2^64: tiles below 2^40, shares below 2^20 */
+}
+
+/* The share that holds thing x: the inverse. */
+TQI_BOTH uint64_t tqi_share_of(uint64_t x, uint64_t n, uint64_t of) {
+    return tqi_divide((x + 1) * of - 1, n);
+}
+
+/* Segment of tile x of the row: the last that begins at or before it. */
+TQI_BOTH uint32_t tqi_segment_of_tile(const struct tqi_cut *cuts, uint32_t n, uint64_t x) {
+    uint32_t low = 0;
+    while (n > 1) {
+        uint32_t half = n / 2;
+        low = cuts[low + half].tiles_before <= x ? low + half : low;
+        n -= half;
+    }
+    return low;
+}
+
+TQI_BOTH uint32_t tqi_segment_of_piece(const struct tqi_cut *cuts, uint32_t n, uint32_t x) {
+    uint32_t low = 0;
+    while (n > 1) {
+        uint32_t half = n / 2;
+        low = cuts[low + half].first_piece <= x ? low + half : low;
+        n -= half;
+    }
+    return low;
+}
+
+TQI_BOTH uint32_t tqi_segment_of_item(const struct tqi_cut *cuts, uint32_t n, uint32_t x) {
+    uint32_t low = 0;
+    while (n > 1) {
+        uint32_t half = n / 2;
+        low = cuts[low + half].first_item <= x ? low + half : low;
+        n -= half;
+    }
+    return low;
+}
+
+/* Work of a worker of the row way; cuts are those of the segments from `first` on. */
+TQI_BOTH struct tqi_work tqi_row_work(const struct tqi_cut *cuts, uint32_t first, uint32_t n,
+                                      uint64_t total, uint32_t worker, uint32_t n_workers) {
+    uint64_t begin = tqi_share_begin(total, worker, n_workers);
+    uint32_t s = tqi_segment_of_tile(cuts, n, begin);
+    uint64_t inside = begin - cuts[s].tiles_before;
+    struct tqi_work work;
+    work.segment = first + s;
+    work.item = (uint32_t)tqi_divide(inside, cuts[s].n_tiles);
+    work.tile = (uint32_t)(inside - (uint64_t)work.item * cuts[s].n_tiles);
+    work.n_tiles = (uint32_t)(tqi_share_begin(total, worker + 1, n_workers) - begin);
+    return work;
+}
+
+TQI_BOTH struct tqi_work tqi_block_work(const struct tqi_cut *cuts, uint32_t first, uint32_t n,
+                                        uint32_t worker) {
+    uint32_t s = tqi_segment_of_piece(cuts, n, worker), parts = cuts[s].parts;
+    uint32_t part = (worker - cuts[s].first_piece) % parts;
+    struct tqi_work work;
+    work.segment = first + s;
+    work.item = (worker - cuts[s].first_piece) / parts;
+    work.tile = (uint32_t)tqi_share_begin(cuts[s].n_tiles, part, parts);
+    work.n_tiles = (uint32_t)tqi_share_begin(cuts[s].n_tiles, part + 1, parts) - work.tile;
+    return work;
+}
+
+/* Piece of a worker in an item (of the launch): consecutive pieces differ in the worker, the
+ * item or both, in either way. */
+TQI_BOTH uint32_t tqi_piece_of(const struct tqi_division *share, uint32_t worker, uint32_t item) {
+    return share->by_block ? worker : worker + item;
+}
+
+/* Pieces of an item of the launch. */
+TQI_BOTH struct tqi_pieces tqi_pieces_of(const struct tqi_division *share,
+                                         const struct tqi_cut *cuts, uint32_t n, uint64_t total,
+                                         uint32_t item) {
+    const struct tqi_cut *cut = &cuts[tqi_segment_of_item(cuts, n, item)];
+    uint32_t inside = item - cut->first_item;
+    struct tqi_pieces p = {0, 0};
+    if (cut->n_tiles == 0)
+        return p;
+    if (share->by_block) {
+        p.first = cut->first_piece + inside * cut->parts;
+        p.n = cut->parts;
+        return p;
+    }
+    uint64_t begin = cut->tiles_before + (uint64_t)inside * cut->n_tiles;
+    uint64_t first = tqi_share_of(begin, total, share->n_workers);
+    uint64_t last = tqi_share_of(begin + cut->n_tiles - 1, total, share->n_workers);
+    p.first = (uint32_t)first + item;
+    p.n = (uint32_t)(last - first) + 1;
+    return p;
+}
+
+#endif

@@ -1,0 +1,71 @@
+/* Writing a step: segments of query rows, pieces of appends, page ids. */
+#include "step_image.h"
+
+namespace tqi {
+namespace {
+
+/* Query rows of a sequence as segments that end at multiples of block_rows. */
+uint32_t write_segments(const StepImage &image, const tqi_step_seq &seq, uint32_t ids, uint32_t n) {
+    const uint32_t block = image.room->limits.block_rows;
+    tqi_segment *segments = image.at(image.room->step.segments);
+    uint32_t *row_segment = image.at(image.room->step.row_segment);
+    for (uint32_t first = 0, count; first < seq.n_query; first += count) {
+        uint32_t row = seq.query_row + first;
+        count = (uint32_t)tqi_least(seq.n_query - first, block - row % block);
+        segments[n] = tqi_segment{seq.length + seq.n_append,   ids,   count, row,
+                                  seq.n_query - first - count, {0, 0}};
+        for (uint32_t i = 0; i < count; i++)
+            row_segment[row + i] = n;
+        n++;
+    }
+    return n;
+}
+
+/* For every block of rows its first segment. */
+void write_blocks(const StepImage &image, uint32_t n_rows, uint32_t n_segments) {
+    const Limits &l = image.room->limits;
+    const uint32_t *row_segment = image.at(image.room->step.row_segment);
+    uint32_t *blocks = image.at(image.room->step.block_segment);
+    uint32_t n = launches_of(l, l.rows) * (l.launch_rows / l.block_rows) + 1;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t row = (uint64_t)i * l.block_rows;
+        blocks[i] = row < n_rows ? row_segment[row] : n_segments;
+    }
+}
+
+/* New tokens of a sequence, cut at multiples of `unit` tokens of a page. */
+uint32_t write_pieces(AppendPiece *to, const tqi_step_seq &seq, uint64_t page_tokens, uint32_t unit,
+                      uint32_t n) {
+    for (uint32_t done = 0, count; done < seq.n_append; done += count) {
+        uint64_t token = seq.length + done;
+        uint32_t slot = (uint32_t)(token % page_tokens);
+        count = (uint32_t)tqi_least(seq.n_append - done, unit - slot % unit);
+        to[n++] = AppendPiece{seq.pages[token / page_tokens], slot, count, seq.append_row + done};
+    }
+    return n;
+}
+
+} /* namespace */
+
+void write_step(const StepImage &image, const tqi_step &step, uint64_t page_tokens,
+                uint32_t n_pieces[2]) {
+    const Room &room = *image.room;
+    uint32_t *table = reinterpret_cast<uint32_t *>(image.memory + room.step_bytes);
+    uint32_t n_segments = 0, n_ids = 0;
+    n_pieces[0] = n_pieces[1] = 0;
+    for (uint32_t i = 0; i < step.n_seqs; i++) {
+        const tqi_step_seq &seq = step.seqs[i];
+        uint64_t n_pages = pages_of_step(seq, page_tokens);
+        n_segments = write_segments(image, seq, n_ids, n_segments);
+        for (int unit = 0; unit < 2; unit++)
+            n_pieces[unit] = write_pieces(image.at(room.pieces[unit]), seq, page_tokens,
+                                          unit ? (uint32_t)page_tokens : group_tokens(page_tokens),
+                                          n_pieces[unit]);
+        memcpy(table + n_ids, seq.pages, n_pages * sizeof *table);
+        n_ids += (uint32_t)n_pages;
+    }
+    write_blocks(image, step.query_rows, n_segments);
+    *image.at(room.step.head) = StepHead{image.table, step.query_rows, n_pieces[0], n_pieces[1]};
+}
+
+} /* namespace tqi */

@@ -1,0 +1,177 @@
+#include "attend/plan.h"
+
+#include <string.h>
+
+/* ---- sizes ------------------------------------------------------------------------------- */
+
+static void measure(struct tqi_attend_plan *p, const struct tqi_layer *layer) {
+    size_t k_scratch, v_scratch;
+    p->level = layer->attend;
+    p->query_bytes = p->level->query_bytes(&layer->k);
+    p->state_bytes = tqi_align_up(p->level->state_bytes(&layer->v), TQI_ALIGNMENT);
+    p->scores_bytes = tqi_align_up(
+        (size_t)TQI_TILE_ROWS * layer->page.k.tokens * p->level->score_size, TQI_ALIGNMENT);
+    k_scratch = p->level->scratch_bytes(&layer->k);
+    v_scratch = p->level->scratch_bytes(&layer->v);
+    p->scratch_bytes = tqi_align_up(k_scratch > v_scratch ? k_scratch : v_scratch, TQI_ALIGNMENT);
+    p->worker_bytes =
+        tqi_align_up(TQI_TILE_ROWS * p->query_bytes + p->scores_bytes + p->scratch_bytes +
+                         (layer->v.layout.dim + TQI_TILE_ROWS) * sizeof(double) +
+                         layer->k.layout.dim * sizeof(float),
+                     TQI_ALIGNMENT);
+}
+
+void tqi_attend_measure(const struct tqi_layer *layer, struct tqi_attend_sizes *sizes) {
+    struct tqi_attend_plan p;
+    measure(&p, layer);
+    if (sizes->state_bytes < p.state_bytes)
+        sizes->state_bytes = p.state_bytes;
+    if (sizes->worker_bytes < p.worker_bytes)
+        sizes->worker_bytes = p.worker_bytes;
+}
+
+/* All splits of a sequence, at least one. */
+static uint64_t splits_of(const struct tqi_attend_seq *seq) {
+    return seq->length ? tqi_div_up(seq->length, TQI_SPLIT_TOKENS) : 1;
+}
+
+static size_t pieces_bytes(uint32_t n_seqs) {
+    return tqi_align_up(n_seqs * sizeof(struct tqi_piece), TQI_ALIGNMENT);
+}
+
+size_t tqi_attend_memory(const struct tqi_attend_sizes *sizes, uint32_t n_q_heads,
+                         const struct tqi_attend_seq *seqs, uint32_t n_seqs, uint32_t n_workers) {
+    size_t largest = 0, all = 0; /* states of one query; of all, up to a full block */
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        size_t per_query = n_q_heads * splits_of(&seqs[i]) * sizes->state_bytes;
+        size_t room = TQI_STATES_BYTES - all;
+        if (!seqs[i].n_queries)
+            continue;
+        largest = largest < per_query ? per_query : largest;
+        all = seqs[i].n_queries > room / per_query ? TQI_STATES_BYTES
+                                                   : all + seqs[i].n_queries * per_query;
+    }
+    return n_workers * sizes->worker_bytes + pieces_bytes(n_seqs) + (largest > all ? largest : all);
+}
+
+void tqi_attend_start(struct tqi_attend_plan *p, const struct tqi_attend_job *job) {
+    memset(p, 0, sizeof *p);
+    measure(p, job->layer);
+    p->job = job;
+    p->workers = job->memory;
+    char *pieces = p->workers + job->executor->n_workers * p->worker_bytes;
+    p->pieces = (struct tqi_piece *)(void *)pieces;
+    p->states = pieces + pieces_bytes(job->n_seqs);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+static void set_splits(const struct tqi_attend_plan *p, struct tqi_piece *piece) {
+    const struct tqi_attend_seq *seq = piece->seq;
+    /* The first query begins first. */
+    uint64_t first = tqi_seen_by(p->job, seq, 0).first / TQI_SPLIT_TOKENS;
+    piece->first_split = (uint32_t)first;
+    piece->n_splits = (uint32_t)(splits_of(seq) - first);
+}
+
+/* A piece with the queries of a sequence from `first` on that room is left for; one at least
+ * where the block is empty. Returns how many. */
+static uint32_t add_piece(struct tqi_attend_plan *p, const struct tqi_attend_seq *seq,
+                          uint32_t first, size_t *used) {
+    const struct tqi_attend_job *job = p->job;
+    struct tqi_piece *piece = &p->pieces[p->n_pieces];
+    piece->seq = seq;
+    set_splits(p, piece);
+    size_t n_q_heads = (size_t)job->layer->n_kv_heads * job->group;
+    size_t per_query = n_q_heads * piece->n_splits * p->state_bytes;
+    size_t left = seq->n_queries - first;
+    size_t n = *used < TQI_STATES_BYTES ? (TQI_STATES_BYTES - *used) / per_query : 0;
+    if (n == 0 && p->n_pieces == 0)
+        n = 1;
+    n = n < left ? n : left;
+    if (n == 0)
+        return 0;
+    piece->view = job->view;
+    piece->view.pages = seq->pages;
+    piece->view.length = seq->length;
+    piece->first_query = first;
+    piece->n_queries = (uint32_t)n;
+    piece->rows = piece->n_queries * job->group;
+    piece->tiles = (piece->rows + TQI_TILE_ROWS - 1) / TQI_TILE_ROWS;
+    piece->states = p->states + *used;
+    *used += n * per_query;
+    p->n_pieces++;
+    return piece->n_queries;
+}
+
+/* Heads of a task: as many as the tile has room for while all workers find enough tasks. */
+static void set_heads(const struct tqi_attend_plan *p, struct tqi_piece *piece, uint64_t per_head) {
+    uint32_t heads = p->job->layer->n_kv_heads, n = 1;
+    uint32_t workers = p->job->executor->n_workers;
+    uint64_t wanted = workers > 1 ? 4 * (uint64_t)workers : 1;
+    while (2 * n <= heads && 2 * n * piece->rows <= TQI_TILE_ROWS &&
+           per_head * ((heads + 2 * n - 1) / (2 * n)) >= wanted)
+        n *= 2;
+    piece->task_heads = n;
+    piece->head_blocks = (heads + n - 1) / n;
+}
+
+static void number_tasks(struct tqi_attend_plan *p) {
+    uint64_t per_head = 0;
+    for (uint32_t i = 0; i < p->n_pieces; i++)
+        per_head += (uint64_t)p->pieces[i].tiles * p->pieces[i].n_splits;
+    p->n_tasks = p->n_joins = 0;
+    for (uint32_t i = 0; i < p->n_pieces; i++) {
+        struct tqi_piece *piece = &p->pieces[i];
+        set_heads(p, piece, per_head);
+        piece->first_task = p->n_tasks;
+        piece->first_join = p->n_joins;
+        p->n_tasks += piece->head_blocks * piece->tiles * piece->n_splits;
+        if (piece->n_splits > 1)
+            p->n_joins += p->job->layer->n_kv_heads * piece->tiles;
+    }
+}
+
+int tqi_attend_next_block(struct tqi_attend_plan *p) {
+    size_t used = 0;
+    p->n_pieces = 0;
+    while (p->next_seq < p->job->n_seqs) {
+        const struct tqi_attend_seq *seq = &p->job->seqs[p->next_seq];
+        if (p->next_query < seq->n_queries) {
+            uint32_t taken = add_piece(p, seq, p->next_query, &used);
+            p->next_query += taken;
+            if (p->next_query < seq->n_queries)
+                break;
+        }
+        p->next_seq++;
+        p->next_query = 0;
+    }
+    number_tasks(p);
+    return p->n_pieces > 0;
+}
+
+/* ---- pieces ------------------------------------------------------------------------------ */
+
+const struct tqi_piece *tqi_piece_of_task(const struct tqi_attend_plan *p, uint32_t task) {
+    uint32_t low = 0, high = p->n_pieces;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (p->pieces[middle].first_task <= task)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &p->pieces[low];
+}
+
+const struct tqi_piece *tqi_piece_of_join(const struct tqi_attend_plan *p, uint32_t join) {
+    uint32_t low = 0, high = p->n_pieces;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (p->pieces[middle].first_join <= join)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &p->pieces[low];
+}

@@ -1,0 +1,54 @@
+/*
+ * A step over many sequences, as the api plans it and a device runs it: once per step the
+ * plan, then in every layer one append and one attend over all its sequences.
+ *
+ * Rows of all sequences lie one behind another in the caller's arrays, in the order of the
+ * step: k and v hold the append rows, q, out and lse the query rows. A query row sees what
+ * its sequence has after the step's append; causal is bottom-right in the sequence.
+ *
+ * On a GPU, calls of a planned batch may be captured into a graph and replayed after later
+ * plans of the same batch. So launch shapes depend on the maxima of open_batch() only, and
+ * kernels read counts, lengths and page tables from device memory that plan() fills.
+ */
+#ifndef TQI_DEVICE_STEP_H
+#define TQI_DEVICE_STEP_H
+
+#include "kernel/layer.h"
+#include "page/view.h"
+
+/* One sequence of a step. */
+struct tqi_step_seq {
+    const uint32_t *pages; /* cover length + n_append tokens; none of the new ones is shared */
+    uint64_t n_pages;
+    uint64_t length; /* tokens before the step, the same in all layers */
+    uint32_t n_append, n_query;
+    uint32_t append_row, query_row; /* first rows in the caller's arrays */
+};
+
+/* What plan() gets. It and what it points at stay as they are until the next plan. */
+struct tqi_step {
+    const struct tqi_step_seq *seqs;
+    uint32_t n_seqs;                  /* at most max_seqs of open_batch() */
+    uint32_t append_rows, query_rows; /* of all sequences; each at most max_tokens */
+};
+
+struct tqi_step_append {
+    const struct tqi_layer *layer;
+    struct tqi_page_view view; /* of the layer; pages and length are the step's */
+    tq_rows_in k, v;           /* strides resolved */
+};
+
+struct tqi_step_attend {
+    const struct tqi_layer *layer;
+    struct tqi_page_view view; /* of the layer; pages and length are the step's */
+    uint32_t group;            /* query heads per kv head */
+    uint32_t causal;           /* bottom-right */
+    uint32_t window;           /* last tokens that a query sees; 0 = all */
+    double scale;
+    double softcap;  /* of logits, 0 = off */
+    tq_rows_in q;    /* strides resolved */
+    tq_rows_out out; /* strides resolved */
+    float *lse;      /* [query_rows][n_q_heads] or NULL */
+};
+
+#endif

@@ -1,0 +1,364 @@
+/* Snapshots that are cut off, changed, made up or of another cache: each gives a status, and the
+ * cache stays what it was. B54, B64. */
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "common/blob.h"
+#include "common/cache.h"
+
+enum { DIM = 32, PAGE = 16, TOKENS = 3 };
+
+static tq_cache_config config_of(tq_variant variant) {
+    tq_cache_config c = plain_config(variant, DIM, 1, 1);
+    c.page_tokens = PAGE;
+    c.seed = 5;
+    return c;
+}
+
+/* A cache with a sequence, what it looks like, and its snapshot. */
+struct victim {
+    struct rig r;
+    tq_seq seq;
+    struct blob blob;
+    struct snapshot before;
+};
+
+static void set_constants(struct rig *r) {
+    float mean[DIM], scale = 0.25f;
+    for (int i = 0; i < DIM; i++)
+        mean[i] = (float)i / 8;
+    OK(tq_cache_set_means(r->cache, 0, mean, mean));
+    if (r->c.variant == TQ_VARIANT_K8V4)
+        OK(tq_cache_set_fp8_scales(r->cache, 0, &scale, NULL));
+}
+
+static void open_victim(struct victim *v, const tq_cache_config *c, uint32_t n) {
+    struct rng rng = {3};
+    memset(v, 0, sizeof *v);
+    rig_open(&v->r, c);
+    set_constants(&v->r);
+    v->seq = rig_seq(&v->r);
+    for (uint32_t l = 0; l < c->n_layers; l++)
+        rig_append_random(&v->r, v->seq, l, n, &rng);
+    v->blob = blob_save(&v->r, v->seq);
+    v->before = snapshot_take(&v->r, v->seq);
+}
+
+static void close_victim(struct victim *v) {
+    snapshot_check(&v->r, &v->before, "in the end");
+    snapshot_free(&v->r, &v->before);
+    blob_free(&v->blob);
+    rig_close(&v->r);
+}
+
+static int is_refusal(tq_status status) {
+    return status == TQ_ERR_CORRUPT || status == TQ_ERR_VERSION || status == TQ_ERR_MISMATCH;
+}
+
+/* Every call that reads whole snapshots; none of them may like this one. */
+static void check_refused(struct victim *v, const void *bytes, size_t size, const char *what,
+                          size_t at) {
+    tq_seq out = 1;
+    uint64_t blocks = v->r.heap.live_blocks, calls = v->r.heap.calls;
+    tq_status load = tq_seq_load(v->r.cache, bytes, size, &out);
+    tq_status append = tq_seq_load_append(v->r.cache, v->seq, bytes, size);
+    CHECK(is_refusal(load) && append == load, "%s %zu: %s and %s", what, at, tq_status_name(load),
+          tq_status_name(append));
+    CHECK(out == 1 && rig_length(&v->r, v->seq, 0) == TOKENS && rig_stats(&v->r).n_seqs == 1,
+          "%s %zu: the cache has changed", what, at);
+    CHECK(v->r.heap.live_blocks == blocks && v->r.heap.calls == calls,
+          "%s %zu: memory was asked for", what, at);
+}
+
+static const tq_variant variants[] = {TQ_VARIANT_K3V4_NC, TQ_VARIANT_K8V4, TQ_VARIANT_PROD3};
+
+/* ---- chance ---------------------------------------------------------------------------- */
+
+/* Cut off at every byte, in memory that ends there; and too long. */
+static void test_every_truncation(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(variants); i++) {
+        struct victim v;
+        tq_cache_config c = config_of(variants[i]);
+        open_victim(&v, &c, TOKENS);
+        for (size_t n = 0; n < v.blob.size; n += FEWER) {
+            struct fenced f = fence_copy(v.blob.bytes, n);
+            check_refused(&v, f.data, n, "cut off at", n);
+            fence_free(&f);
+        }
+        unsigned char *longer = must_alloc(v.blob.size + 64, 1);
+        memcpy(longer, v.blob.bytes, v.blob.size);
+        check_refused(&v, longer, v.blob.size + 1, "too long by", 1);
+        check_refused(&v, longer, v.blob.size + 64, "too long by", 64);
+        free(longer);
+        close_victim(&v);
+    }
+}
+
+static void test_every_flipped_bit(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(variants); i++) {
+        struct victim v;
+        tq_cache_config c = config_of(variants[i]);
+        open_victim(&v, &c, TOKENS);
+        for (size_t bit = 0; bit < v.blob.size * 8; bit++) {
+            v.blob.bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+            check_refused(&v, v.blob.bytes, v.blob.size, "flipped bit", bit);
+            v.blob.bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        }
+        close_victim(&v);
+    }
+}
+
+/* The header alone has a checksum of its own. */
+static void test_inspect_checks_the_header(void **state) {
+    struct victim v;
+    tq_cache_config c = config_of(TQ_VARIANT_INT8);
+    tq_blob_info info = {.struct_size = sizeof info, .n_bytes = 4}, untouched = info;
+    (void)state;
+    open_victim(&v, &c, TOKENS);
+    for (size_t n = 0; n < 128; n++)
+        FAILS(tq_blob_inspect(v.blob.bytes, n, &info), TQ_ERR_CORRUPT, "header");
+    for (size_t bit = 0; bit < 128 * 8; bit++) {
+        v.blob.bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        if (bit / 8 < 112 || bit / 8 >= 120) /* the table's checksum is the table's business */
+            CHECK(is_refusal(tq_blob_inspect(v.blob.bytes, 128, &info)), "bit %zu", bit);
+        v.blob.bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    FAILS(tq_blob_inspect(NULL, 128, &info), TQ_ERR_INVALID_ARGUMENT, "buf");
+    FAILS(tq_blob_inspect(v.blob.bytes, 128, NULL), TQ_ERR_INVALID_ARGUMENT, "out");
+    assert_memory_equal(&info, &untouched, sizeof info);
+    close_victim(&v);
+}
+
+/* ---- intent: checksums are right ------------------------------------------------------- */
+
+static void put(unsigned char *at, uint64_t value, uint32_t bytes) {
+    for (uint32_t i = 0; i < bytes; i++)
+        at[i] = (unsigned char)(value >> 8 * i);
+}
+
+static uint64_t get(const unsigned char *at) {
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+/* All checksums again, of sections that lie inside. */
+static void reseal(struct blob *b) {
+    for (unsigned char *entry = b->bytes + 128; entry < b->bytes + 224; entry += 32) {
+        uint64_t at = get(entry + 8), n = get(entry + 16);
+        if (at <= b->size && n <= b->size - at)
+            put(entry + 24, XXH3_64bits(b->bytes + at, n), 8);
+    }
+    put(b->bytes + 112, XXH3_64bits(b->bytes + 128, 128), 8);
+    put(b->bytes + 120, XXH3_64bits(b->bytes, 120), 8);
+}
+
+struct forgery {
+    size_t at;
+    uint32_t bytes;
+    uint64_t value;
+    tq_status status;
+    const char *word;
+};
+
+static void check_forgery(struct victim *v, const struct forgery *f) {
+    struct blob forged = {must_alloc(v->blob.size, 1), v->blob.size};
+    tq_seq out = 1;
+    memcpy(forged.bytes, v->blob.bytes, forged.size);
+    put(forged.bytes + f->at, f->value, f->bytes);
+    reseal(&forged);
+    FAILS(tq_seq_load(v->r.cache, forged.bytes, forged.size, &out), f->status, f->word);
+    check_refused(v, forged.bytes, forged.size, "forged at", f->at);
+    blob_free(&forged);
+}
+
+static void test_forged_headers(void **state) {
+    static const struct forgery forgeries[] = {
+        {0, 1, 0x88, TQ_ERR_CORRUPT, "begins"},
+        {8, 4, 2, TQ_ERR_VERSION, "version 2"},
+        {12, 4, 99, TQ_ERR_VERSION, "format 99"},
+        {16, 8, 1000, TQ_ERR_CORRUPT, "1000"},
+        {16, 8, UINT64_MAX, TQ_ERR_CORRUPT, "header"},
+        {24, 4, 4, TQ_ERR_VERSION, "sections"},
+        {24, 4, 0, TQ_ERR_VERSION, "sections"},
+        {28, 4, 1, TQ_ERR_VERSION, "flags"},
+        {32, 4, 2, TQ_ERR_MISMATCH, "n_layers is 2 there and 1"},
+        {36, 4, 3, TQ_ERR_MISMATCH, "n_kv_heads"},
+        {40, 4, 64, TQ_ERR_MISMATCH, "head_dim is 64 there and 32"},
+        {44, 4, 0, TQ_ERR_MISMATCH, "v_head_dim"},
+        {48, 4, 64, TQ_ERR_MISMATCH, "page_tokens"},
+        {56, 8, 6, TQ_ERR_MISMATCH, "seed is 6 there and 5"},
+        {64, 8, 0, TQ_ERR_CORRUPT, "tokens"},
+        {64, 8, 17, TQ_ERR_CORRUPT, "tokens"},
+        {64, 8, UINT64_MAX, TQ_ERR_CORRUPT, "tokens"},
+        {64, 8, UINT64_C(1) << 62, TQ_ERR_CORRUPT, "tokens"},
+        {100, 1, 1, TQ_ERR_VERSION, "byte 100"},
+    };
+    struct victim v;
+    tq_cache_config c = config_of(TQ_VARIANT_K8V4);
+    (void)state;
+    open_victim(&v, &c, TOKENS);
+    for (size_t i = 0; i < COUNT(forgeries); i++)
+        check_forgery(&v, &forgeries[i]);
+    close_victim(&v);
+}
+
+static void test_forged_tables(void **state) {
+    static const struct forgery forgeries[] = {
+        {128, 4, 2, TQ_ERR_VERSION, "kind 2"},
+        {160, 4, 7, TQ_ERR_VERSION, "kind 7"},
+        {132, 4, 1, TQ_ERR_VERSION, "flags"},
+        {136, 8, 0, TQ_ERR_CORRUPT, "section 1"},
+        {136, 8, 320, TQ_ERR_CORRUPT, "section 1"},
+        {136, 8, UINT64_MAX - 63, TQ_ERR_CORRUPT, "section 1"},
+        {144, 8, 0, TQ_ERR_CORRUPT, "section 2"},
+        {144, 8, 65, TQ_ERR_CORRUPT, "section 1"},
+        {144, 8, UINT64_MAX - 255, TQ_ERR_CORRUPT, "section 1"},
+        {208, 8, 0, TQ_ERR_CORRUPT, "behind"},
+        {208, 8, UINT64_C(1) << 40, TQ_ERR_CORRUPT, "section 3"},
+        {256, 4, TQ_FORMAT_LM3, TQ_ERR_MISMATCH, "K format is lm3"},
+        {260, 4, 12345, TQ_ERR_MISMATCH, "V format is unknown (12345)"},
+        {320, 4, 6, TQ_ERR_MISMATCH, "k_mean is set in this cache"},
+        {320, 4, 15, TQ_ERR_MISMATCH, "v_scale is set there"},
+        {320, 4, 16, TQ_ERR_VERSION, "constants"},
+        {324 + 8, 4, 0, TQ_ERR_MISMATCH, "k_mean differs in element 2"},
+        {324 + 4 * DIM, 4, 1, TQ_ERR_MISMATCH, "v_mean differs in element 0"},
+        {324 + 8 * DIM, 4, 1, TQ_ERR_MISMATCH, "k_scale differs"},
+    };
+    struct victim v;
+    tq_cache_config c = config_of(TQ_VARIANT_K8V4);
+    (void)state;
+    open_victim(&v, &c, TOKENS);
+    for (size_t i = 0; i < COUNT(forgeries); i++)
+        check_forgery(&v, &forgeries[i]);
+    close_victim(&v);
+}
+
+/* Sections that are shorter than the layers of the header need. */
+static void test_short_sections(void **state) {
+    struct victim v;
+    tq_cache_config c = config_of(TQ_VARIANT_INT8);
+    tq_layer_formats formats[20];
+    (void)state;
+    c.n_layers = 20; /* formats of 160 bytes, constants of 80 and means */
+    open_victim(&v, &c, TOKENS);
+    static const uint64_t sizes[][3] = {{64, 384, 0}, {128, 320, 0}, {192, 64, 0}, {192, 256, 0}};
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        struct blob forged = {must_alloc(v.blob.size, 1), v.blob.size};
+        memcpy(forged.bytes, v.blob.bytes, forged.size);
+        uint64_t at = 256;
+        for (int s = 0; s < 3; s++) {
+            uint64_t n = s < 2 ? sizes[i][s] : forged.size - at;
+            put(forged.bytes + 128 + s * 32 + 8, at, 8);
+            put(forged.bytes + 128 + s * 32 + 16, n, 8);
+            at += n;
+        }
+        reseal(&forged);
+        check_refused(&v, forged.bytes, forged.size, "short sections", i);
+        if (sizes[i][0] < 160)
+            FAILS(tq_blob_formats(forged.bytes, forged.size, 20, formats), TQ_ERR_CORRUPT,
+                  "formats");
+        blob_free(&forged);
+    }
+    FAILS(tq_blob_formats(v.blob.bytes, v.blob.size, 19, formats), TQ_ERR_INVALID_ARGUMENT,
+          "n_layers");
+    FAILS(tq_blob_formats(NULL, 0, 20, formats), TQ_ERR_INVALID_ARGUMENT, "buf");
+    FAILS(tq_blob_formats(v.blob.bytes, v.blob.size, 20, NULL), TQ_ERR_INVALID_ARGUMENT, "out");
+    close_victim(&v);
+}
+
+/* ---- other caches ---------------------------------------------------------------------- */
+
+static void check_mismatch(const struct blob *b, tq_cache_config c, const char *word) {
+    struct rig other = {0};
+    tq_seq out = 1;
+    rig_open(&other, &c);
+    FAILS(tq_seq_load(other.cache, b->bytes, b->size, &out), TQ_ERR_MISMATCH, word);
+    assert_int_equal(out, 1);
+    assert_int_equal(rig_stats(&other).n_seqs + rig_stats(&other).pages_used, 0);
+    rig_close(&other);
+}
+
+static void test_b64_other_caches(void **state) {
+    struct victim v;
+    tq_cache_config c = config_of(TQ_VARIANT_K8V4), d;
+    (void)state;
+    open_victim(&v, &c, TOKENS);
+    for (int field = 0; field < 7; field++) {
+        static const char *const words[] = {"n_layers",    "n_kv_heads", "head_dim", "v_head_dim",
+                                            "page_tokens", "seed",       "V format"};
+        d = c;
+        d.n_layers += field == 0;
+        d.n_kv_heads += field == 1;
+        d.n_q_heads = d.n_kv_heads;
+        d.head_dim += field == 2 ? 32 : 0;
+        d.v_head_dim = field == 3 ? 64 : DIM;
+        d.page_tokens *= field == 4 ? 2 : 1;
+        d.seed += field == 5;
+        d.variant = field == 6 ? TQ_VARIANT_FP8 : c.variant;
+        check_mismatch(&v.blob, d, words[field]);
+    }
+    check_mismatch(&v.blob, c, "k_mean");
+    close_victim(&v);
+}
+
+/* Constants of a snapshot: only into a cache of its kind that has no tokens. */
+static void test_set_constants_refused(void **state) {
+    struct victim v;
+    struct rig other = {0};
+    tq_cache_config c = config_of(TQ_VARIANT_K8V4), d = c;
+    (void)state;
+    open_victim(&v, &c, TOKENS);
+    FAILS(tq_cache_set_constants(v.r.cache, v.blob.bytes, v.blob.size), TQ_ERR_INVALID_STATE,
+          "frozen");
+    d.variant = TQ_VARIANT_K3V4_NC;
+    rig_open(&other, &d);
+    FAILS(tq_cache_set_constants(other.cache, v.blob.bytes, v.blob.size), TQ_ERR_MISMATCH,
+          "format");
+    FAILS(tq_cache_set_constants(other.cache, v.blob.bytes, v.blob.size - 1), TQ_ERR_CORRUPT,
+          "header");
+    FAILS(tq_cache_set_constants(other.cache, NULL, 0), TQ_ERR_INVALID_ARGUMENT, "buf");
+    FAILS(tq_cache_set_constants(NULL, v.blob.bytes, v.blob.size), TQ_ERR_INVALID_ARGUMENT,
+          "cache");
+    rig_close(&other);
+    close_victim(&v);
+}
+
+/* A load freezes the constants, as an append does. */
+static void test_load_freezes(void **state) {
+    struct victim v;
+    struct rig r = {0};
+    tq_cache_config c = config_of(TQ_VARIANT_K8V4);
+    (void)state;
+    open_victim(&v, &c, TOKENS);
+    rig_open(&r, &c);
+    OK(tq_cache_set_constants(r.cache, v.blob.bytes, v.blob.size));
+    OK(tq_cache_set_constants(r.cache, v.blob.bytes, v.blob.size));
+    (void)blob_load(&r, &v.blob);
+    FAILS(tq_cache_set_means(r.cache, 0, NULL, NULL), TQ_ERR_INVALID_STATE, "frozen");
+    FAILS(tq_seq_load(r.cache, NULL, 0, &v.seq), TQ_ERR_INVALID_ARGUMENT, "buf");
+    FAILS(tq_seq_load(r.cache, v.blob.bytes, v.blob.size, NULL), TQ_ERR_INVALID_ARGUMENT, "out");
+    FAILS(tq_seq_load(NULL, v.blob.bytes, v.blob.size, &v.seq), TQ_ERR_INVALID_ARGUMENT, "cache");
+    rig_close(&r);
+    close_victim(&v);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_truncation),
+        cmocka_unit_test(test_every_flipped_bit),
+        cmocka_unit_test(test_inspect_checks_the_header),
+        cmocka_unit_test(test_forged_headers),
+        cmocka_unit_test(test_forged_tables),
+        cmocka_unit_test(test_short_sections),
+        cmocka_unit_test(test_b64_other_caches),
+        cmocka_unit_test(test_set_constants_refused),
+        cmocka_unit_test(test_load_freezes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

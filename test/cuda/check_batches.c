@@ -1,0 +1,252 @@
+/* Steps over many sequences against the CPU: ragged lengths, page orders, formats, prefill
+ * beside decode, graphs that are replayed while sequences grow, repeatability. */
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batches.h"
+
+static const tq_layer_formats variants[] = {
+    {TQ_FORMAT_LM4, TQ_FORMAT_LM4},   {TQ_FORMAT_LM3, TQ_FORMAT_LM3},
+    {TQ_FORMAT_LM3, TQ_FORMAT_LM4},   {TQ_FORMAT_FP8, TQ_FORMAT_FP8},
+    {TQ_FORMAT_INT8, TQ_FORMAT_INT8}, {TQ_FORMAT_FP8, TQ_FORMAT_LM4},
+    {TQ_FORMAT_BF16, TQ_FORMAT_BF16}, {TQ_FORMAT_LM2, TQ_FORMAT_LM2}};
+enum { N_VARIANTS = sizeof variants / sizeof *variants };
+
+struct shape {
+    uint32_t kv_heads, group, dim, page_tokens, max_pages;
+};
+
+static int open_pair(struct pair *p, const struct shape *s, tq_layer_formats f) {
+    tq_cache_config config = {.n_kv_heads = s->kv_heads,
+                              .n_q_heads = s->kv_heads * s->group,
+                              .head_dim = s->dim,
+                              .page_tokens = s->page_tokens,
+                              .max_pages = s->max_pages};
+    return pair_create(p, config, f.k_format, f.v_format);
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+/* n sequences; the first steps append what makes them ragged, pages interleaved. */
+static void start(struct batches *b, struct step *s, uint32_t n, const uint32_t *lengths) {
+    uint32_t left[BATCH_SEQS];
+    s->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        s->seqs[i] = pair_seq(b->pair);
+        left[i] = lengths[i];
+    }
+    for (int busy = 1; busy;) {
+        uint32_t room = b->max_tokens;
+        busy = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t piece = 1 + gpu_random() % 150;
+            piece = piece < left[i] ? piece : left[i];
+            piece = piece < room ? piece : room;
+            s->n_append[i] = piece;
+            s->n_query[i] = 0;
+            left[i] -= piece;
+            room -= piece;
+            busy |= left[i] > 0;
+        }
+        batches_step(b, s, 0, 0, "filling");
+    }
+}
+
+/* Another order, other counts. */
+static void shuffle(struct step *s, uint32_t max_append, uint32_t max_query) {
+    for (uint32_t i = s->n; i > 1; i--) {
+        uint32_t j = gpu_random() % i;
+        tq_seq t = s->seqs[i - 1];
+        s->seqs[i - 1] = s->seqs[j];
+        s->seqs[j] = t;
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        s->n_append[i] = gpu_random() % (max_append + 1);
+        s->n_query[i] = gpu_random() % (max_query + 1);
+    }
+}
+
+static void decode_step(struct step *s) {
+    for (uint32_t i = 0; i < s->n; i++)
+        s->n_append[i] = s->n_query[i] = 1;
+}
+
+static void check_all_pages(struct batches *b, const struct step *s, const char *what) {
+    for (uint32_t i = 0; i < s->n; i++)
+        pair_check_pages(b->pair, s->seqs[i], what);
+}
+
+/* Ragged batches of one shape: decode, speculation, chunks of prompts, queries alone. */
+static void ragged(tq_layer_formats f, struct shape shape, uint32_t n, const uint32_t *lengths,
+                   const char *name) {
+    struct pair p;
+    struct batches b;
+    struct step s;
+    char what[128];
+    if (open_pair(&p, &shape, f) && batches_open(&b, &p, BATCH_SEQS, 400)) {
+        snprintf(what, sizeof what, "%s: K %u V %u, group %u dim %u page %u", name, f.k_format,
+                 f.v_format, shape.group, shape.dim, shape.page_tokens);
+        start(&b, &s, n, lengths);
+        decode_step(&s);
+        batches_step(&b, &s, 0, 0, what);
+        b.flags = TQ_ATTEND_CAUSAL;
+        for (uint32_t most = 1; most <= 8; most *= 4) {
+            shuffle(&s, most, most);
+            batches_step(&b, &s, most / 4, 0, what);
+        }
+        shuffle(&s, 1, 1);
+        s.n_append[0] = s.n_query[0] = 70; /* a chunk of a prompt beside the rest */
+        batches_step(&b, &s, 0, 0, what);
+        check_all_pages(&b, &s, what);
+    }
+    batches_close(&b);
+    pair_destroy(&p);
+}
+
+static const uint32_t mixed[] = {0, 1, 63, 64, 65, 130, 400, 31, 0, 900, 2, 200};
+static const uint32_t few[] = {1500, 40};
+
+static void formats_and_shapes(void) {
+    static const uint32_t groups[] = {1, 4, 7, 16};
+    static const uint32_t dims[] = {64, 96, 192, 256};
+    for (int v = 0; v < N_VARIANTS; v++) {
+        ragged(variants[v], (struct shape){2, 8, 128, 64, 300}, 12, mixed, "mixed");
+        ragged(variants[v], (struct shape){1, 8, 128, 64, 300}, 2, few, "few");
+        ragged(variants[v], (struct shape){2, groups[v % 4], 128, 64, 300}, 12, mixed, "groups");
+        ragged(variants[v], (struct shape){1, 8, dims[v % 4], 64, 300}, 12, mixed, "dims");
+    }
+    for (int i = 0; i < 4; i++) {
+        ragged(variants[0], (struct shape){2, groups[i], 128, 64, 300}, 12, mixed, "groups");
+        ragged(variants[0], (struct shape){1, 4, dims[i], 64, 300}, 12, mixed, "dims");
+    }
+    ragged(variants[0], (struct shape){40, 1, 128, 64, 300}, 12, mixed, "many heads");
+    ragged(variants[1], (struct shape){2, 4, 80, 32, 500}, 12, mixed, "generic");
+    ragged(variants[6], (struct shape){1, 40, 64, 16, 900}, 12, mixed, "generic");
+}
+
+/* ---- graphs -------------------------------------------------------------------------------- */
+
+/* Captured in the first step, replayed while sequences grow, leave, come and change order. */
+static void replayed(tq_layer_formats f, uint32_t dim, uint32_t max_tokens) {
+    struct shape shape = {2, 8, dim, 64, 400};
+    struct pair p;
+    struct batches b;
+    struct step s;
+    cudaStream_t stream;
+    char what[96];
+    GPU_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    if (open_pair(&p, &shape, f) && batches_open(&b, &p, 16, max_tokens)) {
+        snprintf(what, sizeof what, "graph of K %u V %u dim %u, %u tokens", f.k_format, f.v_format,
+                 dim, max_tokens);
+        p.stream = stream;
+        start(&b, &s, 12, mixed);
+        decode_step(&s);
+        b.flags = TQ_ATTEND_CAUSAL;
+        batches_step(&b, &s, 0, 1, what);
+        for (int i = 0; i < 20; i++)
+            batches_step(&b, &s, 0, 0, what);
+        shuffle(&s, max_tokens > 64 ? 5 : 1, max_tokens > 64 ? 7 : 1);
+        batches_step(&b, &s, 0, 0, what);
+        s.n = 5;
+        batches_step(&b, &s, 1, 0, what);
+        s.n = 0; /* nothing to do */
+        batches_step(&b, &s, 0, 0, what);
+        s.n = 12;
+        if (max_tokens > 64) {
+            s.n_append[3] = s.n_query[3] = 300; /* more rows than a block of them */
+            s.n_append[7] = 0;
+        }
+        batches_step(&b, &s, 0, 0, what);
+        check_all_pages(&b, &s, what);
+    }
+    batches_close(&b);
+    pair_destroy(&p);
+    GPU_CUDA(cudaStreamDestroy(stream));
+}
+
+/* ---- repeatability ------------------------------------------------------------------------- */
+
+/* The same step again and again: the same bits. */
+static void repeated(tq_layer_formats f) {
+    struct shape shape = {4, 8, 128, 64, 400};
+    struct pair p;
+    struct batches b;
+    struct step s;
+    size_t bytes = 12 * 32 * 128 * 4;
+    float *first = malloc(bytes), *again = malloc(bytes);
+    if (open_pair(&p, &shape, f) && batches_open(&b, &p, 12, 400)) {
+        start(&b, &s, 12, mixed);
+        decode_step(&s);
+        batches_step(&b, &s, 0, 0, "repeated");
+        gpu_download(first, b.out, bytes);
+        memset(s.n_append, 0, sizeof s.n_append);
+        tq_batch_desc desc = {sizeof desc, s.n, s.seqs, s.n_append, s.n_query};
+        tq_rows_in q = {.data = b.q, .dtype = TQ_BF16};
+        tq_rows_out out = {.data = b.out, .dtype = TQ_F32};
+        int same = 1;
+        for (int i = 0; i < 200; i++) {
+            GPU_OK(tq_batch_plan(b.gpu, &desc, NULL));
+            GPU_OK(tq_batch_attend(b.gpu, 0, NULL, &q, &out, NULL, NULL));
+            gpu_download(again, b.out, bytes);
+            GPU_OK(tq_batch_commit(b.gpu, NULL));
+            same &= memcmp(first, again, bytes) == 0;
+        }
+        gpu_expect(same, "K %u V %u: identical steps gave different bits", f.k_format, f.v_format);
+    }
+    batches_close(&b);
+    pair_destroy(&p);
+    free(first);
+    free(again);
+}
+
+/* Two batches planned at once, each on a stream of its own. */
+static void two_batches(void) {
+    struct shape shape = {2, 8, 128, 64, 400};
+    struct pair p;
+    struct batches a, b;
+    struct step s, t;
+    cudaStream_t streams[2];
+    for (int i = 0; i < 2; i++)
+        GPU_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
+    if (open_pair(&p, &shape, variants[0]) && batches_open(&a, &p, 12, 400) &&
+        batches_open(&b, &p, 12, 100)) {
+        start(&a, &s, 12, mixed);
+        start(&b, &t, 2, few);
+        decode_step(&s);
+        decode_step(&t);
+        for (int i = 0; i < 5; i++) {
+            p.stream = streams[0];
+            batches_step(&a, &s, 0, 0, "first of two batches");
+            p.stream = streams[1];
+            batches_step(&b, &t, 0, 0, "second of two batches");
+            pair_check_attend(&p, t.seqs[0], 1, 0, "a single call beside batches");
+        }
+    }
+    batches_close(&a);
+    batches_close(&b);
+    pair_destroy(&p);
+    for (int i = 0; i < 2; i++)
+        GPU_CUDA(cudaStreamDestroy(streams[i]));
+}
+
+void check_batches_sanitize(void) {
+    static const uint32_t lengths[] = {0, 1, 65, 130};
+    for (int v = 0; v < N_VARIANTS; v++)
+        ragged(variants[v], (struct shape){2, 8, 128, 64, 40}, 4, lengths, "sanitize");
+    ragged(variants[0], (struct shape){40, 8, 128, 64, 40}, 4, lengths, "sanitize");
+    ragged(variants[0], (struct shape){2, 4, 96, 64, 40}, 4, lengths, "sanitize");
+    ragged(variants[0], (struct shape){2, 4, 64, 16, 90}, 4, lengths, "sanitize");
+}
+
+void check_batches(void) {
+    formats_and_shapes();
+    replayed(variants[0], 128, 12);
+    replayed(variants[0], 128, 400);
+    replayed(variants[3], 128, 400);
+    replayed(variants[0], 80, 400);
+    for (int v = 0; v < 7; v++)
+        repeated(variants[v]);
+    two_batches();
+}

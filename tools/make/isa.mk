@@ -1,0 +1,62 @@
+# Instruction sets: none above its level in the objects, none above the CPU's when programs
+# run on old ones, and the levels of other architectures under an emulator.
+
+PACKAGES_EMULATOR := qemu-user
+PACKAGES_CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+
+.PHONY: check-isa check-old-cpu run-old-cpu
+check-isa: lib
+ifneq ($(filter avx2,$(LEVELS)),)
+	$(PYTHON) tools/make/check_isa.py tools/make/lib.mk lib/device/cpuid.c $(LIB_OBJ)
+else
+	@echo "not an x86-64 build: nothing to check"
+endif
+
+# Programs as they are, on emulated CPUs: without AVX (then the reference must be chosen), and
+# with AVX2 but no AVX-512.
+OLD_CPU_BIN := $(foreach t,base score quantize,$(B)/test/unit/test_$(t)) \
+	$(foreach t,codec pages threadpool,$(B)/test/api/test_$(t))
+HASWELL_BIN := $(foreach t,codec pages pairs,$(B)/test/api/test_$(t))
+OLD_CPU := $(B)/test/isa/old_cpu
+$(OLD_CPU): test/isa/old_cpu.c $(LIB_A)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(LDFLAGS) -o $@ $< $(LIB_A) $(CUDA_LINK) -lm -lpthread
+check-old-cpu:
+	@if sh tools/make/need.sh old-cpu $(PACKAGES_EMULATOR); then $(MAKE) --no-print-directory run-old-cpu; \
+	else echo "SKIPPED: check-old-cpu needs $(PACKAGES_EMULATOR)"; fi
+run-old-cpu: $(OLD_CPU) $(OLD_CPU_BIN) $(HASWELL_BIN)
+	sh tools/make/check_old_cpu.sh Nehalem none $(OLD_CPU) $(OLD_CPU_BIN)
+	sh tools/make/check_old_cpu.sh Haswell avx2 $(OLD_CPU) $(HASWELL_BIN)
+
+# The NEON level: the library, tq-check and examples by a cross compiler, run under an emulator;
+# code bytes are compared with those of this machine. Headers without a machine of their own
+# are taken from here.
+CROSS_CC := aarch64-linux-gnu-gcc
+CROSS_INCLUDE := build/cross/include
+CROSS_HEADERS := Random123 xxhash.h xxh3.h
+CROSS_MAKE = $(MAKE) --no-print-directory CC=$(CROSS_CC) AR=aarch64-linux-gnu-ar CUDA=0 SAN= \
+	WERROR=$(WERROR) CFLAGS='-O2 -g -isystem $(CROSS_INCLUDE)' LDFLAGS=-static
+EMULATE := qemu-aarch64 -cpu max
+CODES := $(B)/test/isa/codes
+CROSS_EXAMPLES := $(foreach e,minimal decode_loop fork_prefix engine_threads,$(B)/examples/$(e))
+
+$(CODES): test/isa/codes.c $(LIB_A)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(LDFLAGS) -o $@ $< $(LIB_A) $(CUDA_LINK) -lm -lpthread
+
+.PHONY: check-neon build-neon run-neon
+check-neon: $(CODES)
+	@if sh tools/make/need.sh neon $(PACKAGES_CROSS); then $(MAKE) --no-print-directory build-neon; \
+	else echo "SKIPPED: check-neon needs $(PACKAGES_CROSS)"; fi
+build-neon: $(CODES)
+	@mkdir -p $(CROSS_INCLUDE)
+	@for h in $(CROSS_HEADERS); do [ ! -e /usr/include/$$h ] || ln -sfn /usr/include/$$h $(CROSS_INCLUDE)/$$h; done
+	$(CODES) > build/cross/codes.here
+	+$(CROSS_MAKE) run-neon
+run-neon: $(TQ_CHECK) $(OLD_CPU) $(CODES) $(CROSS_EXAMPLES)
+	$(EMULATE) $(OLD_CPU) neon
+	$(EMULATE) $(CODES) | diff -u build/cross/codes.here -
+	@for e in $(CROSS_EXAMPLES); do $(EMULATE) $$e >$(B)/example.log || { echo "FAILED: $$e" >&2; exit 1; }; done
+	$(EMULATE) $(TQ_CHECK) --level neon
