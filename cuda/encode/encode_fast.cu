@@ -29,14 +29,6 @@ const Entry *find_entry(const tqi_layout &l) {
     return nullptr;
 }
 
-/* Buckets of |y| that hold one threshold each: their bounds lie evenly spaced between the
- * thresholds of the 4-bit book (test_quantize_buckets() of test/unit). */
-void fill_buckets(const float *threshold, FastBook *b) {
-    float width = (threshold[5] - threshold[1]) / 4, first = 0.8f * threshold[1] - width / 2;
-    b->per_bucket = 1 / (6 * width);
-    b->first_bucket = -first / (6 * width);
-}
-
 void fill_book(const Side &s, FastBook *b) {
     memset(b, 0, sizeof *b);
     if (s.layout.kind != TQI_KIND_LM)
@@ -49,7 +41,7 @@ void fill_book(const Side &s, FastBook *b) {
     b->square_low = words[0];
     b->square_high = words[1];
     if (s.layout.bits == 4)
-        fill_buckets(s.threshold, b);
+        b->buckets = tqi_buckets_of(s.threshold);
 }
 
 /* Rows whose 16-byte pieces are aligned. */
@@ -66,8 +58,10 @@ void count_groups(FastEncodeJob *f) {
     uint64_t start = job.first_page * job.pages.page_tokens;
     uint64_t end = start + (uint64_t)job.n_pages * job.pages.page_tokens;
     uint64_t first = start > job.length ? start : job.length, last = end < job.end ? end : job.end;
-    f->first_group = first / GROUP_TOKENS;
-    job.max_pieces = (uint32_t)((last + GROUP_TOKENS - 1) / GROUP_TOKENS - f->first_group);
+    first -= first % GROUP_TOKENS;
+    f->launch_start = start;
+    f->first_token = (uint32_t)(first - start);
+    job.max_pieces = (uint32_t)((last - first + GROUP_TOKENS - 1) / GROUP_TOKENS);
 }
 
 } /* namespace */

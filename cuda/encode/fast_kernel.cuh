@@ -1,119 +1,19 @@
 /*
- * The write path at speed. A warp takes a token group (32 tokens that share slabs) of one kv
- * head and side; a lane takes a row, or half a row beyond 128 dims, so that the Hadamard
- * transform is plain additions in registers. Rows of the next group come to shared memory
- * meanwhile. Groups with few new tokens take more lanes a row instead. The same bytes as
- * encode_any.cu.
+ * The write path at speed. A warp takes rows of a token group (32 tokens that share slabs) of one
+ * kv head and side; a few lanes share a row, so that most of the Hadamard transform is plain
+ * additions in registers while the code still fits the instruction cache. The next rows come to
+ * shared memory meanwhile. Units of few new tokens take a lane for every 8 dims instead. The
+ * same bytes as encode_any.cu.
  */
 #ifndef TQI_CUDA_ENCODE_FAST_KERNEL_CUH
 #define TQI_CUDA_ENCODE_FAST_KERNEL_CUH
 
-#include "encode/copy_async.cuh"
-#include "encode/stage.cuh"
+#include "encode/unit.cuh"
 
 namespace tqi {
 
-/* ---- units of work ----------------------------------------------------------------------------- */
-
-/* New tokens of a token group, one kv head and side. */
-struct Unit {
-    uint32_t side, head;
-    uint32_t fresh; /* bit i: token i of the group is new */
-    uint32_t slot;  /* of the group's first token in its page */
-    int64_t row;    /* of the group's first token in the caller's rows; may lie before them */
-    uint8_t *blob;
-};
-
-TQI_ENCODE_INLINE AppendPiece piece_at(const FastEncodeJob &f, uint32_t i) {
-    const EncodeJob &job = f.job;
-    if (job.pieces)
-        return job.pieces[i];
-    uint64_t start = (f.first_group + i) * GROUP;
-    uint64_t from = max(start, job.length), to = min(start + GROUP, job.end);
-    AppendPiece p;
-    p.page = job.ids.id[start / job.pages.page_tokens - job.first_page];
-    p.slot = (uint32_t)(from % job.pages.page_tokens);
-    p.n = (uint32_t)(to - from);
-    p.row = (uint32_t)(from - job.length);
-    return p;
-}
-
-TQI_ENCODE_INLINE uint32_t units_of(const FastEncodeJob &f, uint32_t parts) {
-    uint32_t pieces = f.job.n_pieces ? *f.job.n_pieces : f.job.max_pieces;
-    return pieces * parts * f.job.n_heads * (f.sides == 3 ? 2 : 1);
-}
-
-/* Unit of `n`: keys first, then heads fastest; a unit takes one of `parts` of the tokens. */
-template <int PARTS>
-TQI_ENCODE_INLINE Unit unit_at(const FastEncodeJob &f, uint32_t index, uint32_t n) {
-    const EncodeJob &job = f.job;
-    Unit u;
-    uint32_t half = f.sides == 3 ? n / 2 : n;
-    u.side = f.sides == 3 ? index >= half : f.sides >> 1;
-    index -= index >= half ? half : 0;
-    u.head = index % job.n_heads;
-    index /= job.n_heads;
-    AppendPiece p = piece_at(f, index / PARTS);
-    uint32_t first = p.slot % GROUP;
-    u.fresh = (uint32_t)(((1ull << p.n) - 1) << first);
-    if (PARTS == 2)
-        u.fresh &= index % 2 ? 0xffff0000u : 0x0000ffffu;
-    u.slot = p.slot - first;
-    u.row = (int64_t)p.row - first;
-    u.blob = job.pages.base + p.page * job.pages.page_bytes + (uint64_t)u.head * job.pages.blob_bytes;
-    return u;
-}
-
-/* ---- rows to shared memory -------------------------------------------------------------------------- */
-
-template <int D> __host__ __device__ constexpr uint32_t pitch_of(int32_t dtype) {
-    return D * (dtype == TQ_F32 ? 4 : 2) + 16;
-}
-
-/* Tokens first.. of the group, PIECES 16-byte pieces a row. */
-template <int ROWS, int PIECES>
-TQI_ENCODE_INLINE void copy_rows(const uint8_t *from, int64_t stride, uint32_t fresh,
-                                 uint8_t *slot) {
-    uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < ROWS * PIECES / 32; i++) {
-        uint32_t row = (32 * i + lane) / PIECES, at = (32 * i + lane) % PIECES * 16;
-        if (fresh >> row & 1)
-            copy16_async(slot + row * (PIECES * 16 + 16) + at, from + row * stride + at);
-    }
-}
-
-/* Starts to copy the new rows of a unit; element by element where they are not aligned. */
-template <class R>
-__device__ __noinline__ void fill_slot(const FastEncodeJob &f, const Unit &u, uint8_t *slot) {
-    const RowsIn &rows = f.job.rows[u.side];
-    uint32_t size = rows.dtype == TQ_F32 ? 4 : 2, first = 0, fresh = u.fresh;
-    if (R::ROWS < 32 && fresh >= 1u << R::ROWS % 32)
-        first = R::ROWS;
-    fresh >>= first;
-    const uint8_t *from = (const uint8_t *)rows.data +
-                          ((u.row + first) * rows.token_stride + u.head * rows.head_stride) * size;
-    int64_t stride = rows.token_stride * size;
-    if (f.job.aligned >> u.side & 1) {
-        if (size == 2)
-            copy_rows<R::ROWS, R::D / 8>(from, stride, fresh, slot);
-        else
-            copy_rows<R::ROWS, R::D / 4>(from, stride, fresh, slot);
-        return;
-    }
-    uint32_t pitch = pitch_of<R::D>(rows.dtype);
-    for (uint32_t i = threadIdx.x % 32; i < R::ROWS * R::D; i += 32) {
-        uint32_t row = i / R::D, dim = i % R::D;
-        if (!(fresh >> row & 1))
-            continue;
-        if (size == 4)
-            ((uint32_t *)(slot + row * pitch))[dim] = ((const uint32_t *)(from + row * stride))[dim];
-        else
-            ((uint16_t *)(slot + row * pitch))[dim] = ((const uint16_t *)(from + row * stride))[dim];
-    }
-}
-
-/* ---- coordinates to pages ---------------------------------------------------------------------------- */
+/* ---- coordinates to pages
+ * ---------------------------------------------------------------------------- */
 
 /* What a warp works with. */
 struct WarpRoom {
@@ -122,33 +22,18 @@ struct WarpRoom {
     const uint32_t *flips; /* where lanes have different dims */
 };
 
-/* Pass by pass: word h of every chunk to the room, from there to the page. */
-template <class R, int BITS, bool FP8>
-TQI_ENCODE_INLINE void store_words(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
-                                   uint32_t token, const WarpRoom &room, const uint32_t *w) {
-    constexpr int H = BITS <= 4 ? 1 : BITS / 4;
-    const tqi_layout &l = f.job.side[u.side].layout;
-    uint32_t group = u.slot / GROUP;
-    uint32_t fresh = __reduce_or_sync(~0u, p.fresh ? 1u << token : 0);
-    StagePlace s = {room.stage, (uint32_t *)(u.blob + l.codes) + group * (R::D * BITS), fresh,
-                    threadIdx.x % 32};
+/* Words of a row to the room: a row of the room for every word h and chunk. */
+template <class R, class S, int H>
+TQI_ENCODE_INLINE void stage_words(const Unit &u, const RowPlace &p, uint32_t token,
+                                   const WarpRoom &room, const uint32_t *w) {
+    uint32_t *to = room.stage + p.part * S::PITCH + token - u.first;
+    if (!p.fresh)
+        return;
 #pragma unroll
-    for (int h = 0; h < H; h++) {
-        __syncwarp();
+    for (int h = 0; h < H; h++)
 #pragma unroll
         for (int c = 0; c < R::CHUNKS; c++)
-            if (p.fresh)
-                room.stage[(c * R::L + p.part) * STAGE + token] = w[c * H + h];
-        __syncwarp();
-        if (u.side == TQI_SIDE_K)
-            store_keys<R::D, BITS>(s, h);
-        else if constexpr (BITS <= 4)
-            store_values_lm<R::D, BITS>(s);
-        else if constexpr (BITS == 8)
-            store_values_8<R::D, FP8>(s, h);
-        else
-            store_values_16<R::D>(s, h);
-    }
+            to[(h * (R::D / 8) + c * R::L) * S::PITCH] = w[c * H + h];
 }
 
 TQI_ENCODE_INLINE void store_gain(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
@@ -169,7 +54,7 @@ template <int D> __host__ __device__ constexpr bool has_sets(int bits) {
     return bits == 3 ? D % 128 == 0 : bits == 2 ? D % 64 == 0 : true;
 }
 
-template <class R, int BITS>
+template <class R, class S, int BITS>
 TQI_ENCODE_INLINE void encode_lm(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
                                  uint32_t token, const WarpRoom &room, const float *x, float sum,
                                  int e) {
@@ -184,12 +69,12 @@ TQI_ENCODE_INLINE void encode_lm(const FastEncodeJob &f, const Unit &u, const Ro
         else
             gain = quantize_lm<R, BITS, false>(s, b, scaled, x, sum, w);
         store_gain(f, u, p, token, gain, e);
-        store_words<R, BITS, false>(f, u, p, token, room, w);
+        stage_words<R, S, 1>(u, p, token, room, w);
     }
 }
 
-/* Rows as they were loaded, to codes in the page. */
-template <class R>
+/* Rows as they were loaded, to code words in the room. */
+template <class R, class S>
 TQI_ENCODE_INLINE void encode_rows(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
                                    uint32_t token, const WarpRoom &room, float *x) {
     const Side &s = f.job.side[u.side];
@@ -199,25 +84,66 @@ TQI_ENCODE_INLINE void encode_rows(const FastEncodeJob &f, const Unit &u, const 
     if (s.rotates) {
         rotate_row<R>(p.part, x);
         if (s.format == TQ_FORMAT_LM4) {
-            encode_lm<R, 4>(f, u, p, token, room, x, sum, e);
+            encode_lm<R, S, 4>(f, u, p, token, room, x, sum, e);
         } else if (s.format == TQ_FORMAT_LM3) {
-            encode_lm<R, 3>(f, u, p, token, room, x, sum, e);
+            encode_lm<R, S, 3>(f, u, p, token, room, x, sum, e);
         } else if (s.format == TQ_FORMAT_LM2) {
-            encode_lm<R, 2>(f, u, p, token, room, x, sum, e);
+            encode_lm<R, S, 2>(f, u, p, token, room, x, sum, e);
         } else {
             store_gain(f, u, p, token, quantize_int8<R>(s, x, sum, w), e);
-            store_words<R, 8, false>(f, u, p, token, room, w);
+            stage_words<R, S, 2>(u, p, token, room, w);
         }
     } else if (s.format == TQ_FORMAT_FP8) {
         quantize_fp8<R>(s.inv_scale[u.head], x, w);
-        store_words<R, 8, true>(f, u, p, token, room, w);
+        stage_words<R, S, 2>(u, p, token, room, w);
     } else {
         round_16<R>(s.format == TQ_FORMAT_BF16, x, w);
-        store_words<R, 16, false>(f, u, p, token, room, w);
+        stage_words<R, S, 4>(u, p, token, room, w);
     }
 }
 
-/* ---- a group of many new tokens ----------------------------------------------------------------------- */
+/* Words of the room to the page. */
+template <class S, int D, int BITS, bool FP8>
+TQI_ENCODE_INLINE void store_words(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
+    constexpr int H = BITS <= 4 ? 1 : BITS / 4;
+    uint32_t *codes = (uint32_t *)(u.blob + f.job.side[u.side].layout.codes);
+    StagePlace p = {room.stage, codes + u.slot / GROUP * (D * BITS), u.fresh >> u.first, u.first,
+                    threadIdx.x % 32};
+#pragma unroll 1
+    for (int h = 0; h < H; h++, p.room += D / 8 * S::PITCH)
+        if (u.side == TQI_SIDE_K)
+            store_keys<S, D, BITS>(p, h);
+        else if constexpr (BITS <= 4)
+            store_values_lm<S, D, BITS>(p);
+        else if constexpr (BITS == 8)
+            store_values_8<S, D, FP8>(p, h);
+        else
+            store_values_16<S, D>(p, h);
+}
+
+template <class S, int D>
+TQI_ENCODE_INLINE void store_unit(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
+    uint32_t format = f.job.side[u.side].format;
+    __syncwarp();
+    if (format == TQ_FORMAT_LM4) {
+        store_words<S, D, 4, false>(f, u, room);
+    } else if (format == TQ_FORMAT_LM3) {
+        if constexpr (has_sets<D>(3))
+            store_words<S, D, 3, false>(f, u, room);
+    } else if (format == TQ_FORMAT_LM2) {
+        if constexpr (has_sets<D>(2))
+            store_words<S, D, 2, false>(f, u, room);
+    } else if (format == TQ_FORMAT_INT8) {
+        store_words<S, D, 8, false>(f, u, room);
+    } else if (format == TQ_FORMAT_FP8) {
+        store_words<S, D, 8, true>(f, u, room);
+    } else {
+        store_words<S, D, 16, false>(f, u, room);
+    }
+    __syncwarp();
+}
+
+/* ---- a unit of many new tokens: its rows come through the slot ------------------------------- */
 
 template <class R, int DTYPE>
 TQI_ENCODE_INLINE void load_slot(const uint8_t *row, const Flips &flips, const float *mean,
@@ -242,19 +168,20 @@ TQI_ENCODE_INLINE RowPlace place_of(const FastEncodeJob &f, const Unit &u, uint3
     return p;
 }
 
-/* Rows of the unit lie in the slot; `next` is called when they have been read. */
-template <class R, class Next>
-TQI_ENCODE_INLINE void encode_many(const FastEncodeJob &f, const Unit &u, const uint8_t *slot,
-                                   const WarpRoom &room, const Next &next) {
+/* The slot's rows of the unit, from token `first` on; next() is called when they are read. */
+template <class R, class S, class Next>
+TQI_ENCODE_INLINE void encode_slot(const FastEncodeJob &f, const Unit &u, uint32_t first,
+                                   const uint8_t *slot, const WarpRoom &room, const Next &next) {
     const Side &s = f.job.side[u.side];
     int32_t dtype = f.job.rows[u.side].dtype;
     uint32_t lane = threadIdx.x % 32, part = lane % R::L, row = lane / R::L;
-    uint32_t token = row + (R::ROWS < 32 && u.fresh >= 1u << R::ROWS % 32 ? R::ROWS : 0);
-    RowPlace p = place_of<R>(f, u, token, part);
+    RowPlace p = place_of<R>(f, u, first + row, part);
     const float *mean = s.mean ? s.mean + (size_t)u.head * R::D : nullptr;
     Flips flips = {R::L > 1 ? room.flips : f.flips, s.rotates};
     float x[R::N];
-    slot += row * pitch_of<R::D>(dtype);
+    slot += row * pitch_of<R>(dtype);
+    wait_copies();
+    __syncwarp();
     if (dtype == TQ_BF16)
         load_slot<R, TQ_BF16>(slot, flips, mean, part, x);
     else if (dtype == TQ_F16)
@@ -263,10 +190,11 @@ TQI_ENCODE_INLINE void encode_many(const FastEncodeJob &f, const Unit &u, const 
         load_slot<R, TQ_F32>(slot, flips, mean, part, x);
     __syncwarp();
     next();
-    encode_rows<R>(f, u, p, token, room, x);
+    encode_rows<R, S>(f, u, p, first + row, room, x);
 }
 
-/* ---- a group of few new tokens: a chunk of 8 dims a lane, straight from the rows ------------------------- */
+/* ---- a group of few new tokens: a chunk of 8 dims a lane, straight from the rows
+ * ------------------------- */
 
 template <class R, int DTYPE>
 TQI_ENCODE_INLINE void load_direct(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
@@ -283,13 +211,14 @@ TQI_ENCODE_INLINE void load_direct(const FastEncodeJob &f, const Unit &u, const 
     flip_chunk<DTYPE>(c, flips, mean, dim, x);
 }
 
-template <class R>
+template <class R, class S>
 TQI_ENCODE_INLINE void encode_few(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
     int32_t dtype = f.job.rows[u.side].dtype;
     uint32_t lane = threadIdx.x % 32, first = __ffs((int)u.fresh) - 1, n = __popc(u.fresh);
+#pragma unroll 1
     for (uint32_t i = 0; i < n; i += R::ROWS) {
-        uint32_t row = i + lane / R::L;
-        RowPlace p = place_of<R>(f, u, first + row, lane % R::L);
+        uint32_t token = first + i + lane / R::L;
+        RowPlace p = place_of<R>(f, u, token, lane % R::L);
         float x[R::N];
         if (dtype == TQ_BF16)
             load_direct<R, TQ_BF16>(f, u, p, x);
@@ -297,88 +226,120 @@ TQI_ENCODE_INLINE void encode_few(const FastEncodeJob &f, const Unit &u, const W
             load_direct<R, TQ_F16>(f, u, p, x);
         else
             load_direct<R, TQ_F32>(f, u, p, x);
-        encode_rows<R>(f, u, p, first + row, room, x);
+        encode_rows<R, S>(f, u, p, token, room, x);
     }
 }
 
-/* ---- the kernel ------------------------------------------------------------------------------------------ */
+/* ---- the kernel ------------------------------------------------------------------------------ */
 
 template <int D> struct FastShapes {
-    using Many = RowShape<D, (D > 128 ? 2 : 1)>;
-    static constexpr bool HAS_FEW = Many::ORDER == 1;
-    using Few = RowShape<D, HAS_FEW ? D / 8 : Many::L>;
-    /* new tokens from which a lane per row is faster */
-    static constexpr int FEW_MAX = HAS_FEW ? 2 * Few::ROWS : 0;
+    static constexpr bool MIXES = D % 3 == 0; /* blocks stay in a lane */
+    using Many = RowShape<D, (MIXES ? D / 96 : D == 64 ? 2 : 4)>;
+    using Few = RowShape<D, MIXES ? Many::L : D / 8>;
+    /* a unit's tokens are those of a stage */
+    using Unit = Stage<(Many::ROWS < 16 ? 16 : Many::ROWS)>;
+    static constexpr int PARTS = GROUP / Unit::TOKENS;
+    /* new tokens of a unit from which more dims a lane are faster */
+    static constexpr int FEW_MAX = MIXES ? 0 : 2 * Few::ROWS;
+    static constexpr int BLOCKS_PER_SM = Many::N <= 32 ? 6 : Many::N <= 64 ? 4 : 3;
 };
 
 /* Shared memory: books, flips, then slot and room of each warp. */
 template <int D> __host__ __device__ constexpr uint32_t shared_head() {
-    return 64 + (D > 128 ? D * 4 : 0);
+    return 64 + D * 4;
 }
-template <int D> __host__ __device__ inline uint32_t shared_of_warp(int32_t dtype) {
-    return FastShapes<D>::Many::ROWS * pitch_of<D>(dtype) + D / 8 * STAGE * 4;
+template <int D> __host__ __device__ inline uint32_t slot_bytes(int32_t dtype) {
+    using Many = typename FastShapes<D>::Many;
+    return Many::ROWS * pitch_of<Many>(dtype);
+}
+/* words: per chunk of the wider side. */
+template <int D> __host__ __device__ inline uint32_t room_bytes(uint32_t words) {
+    return D / 8 * FastShapes<D>::Unit::PITCH * 4 * words;
+}
+
+/* A unit, all its rows; fetch(i, token) starts to copy rows of unit i. */
+template <int D, class Fetch>
+TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, uint32_t next,
+                                   const uint8_t *slot, const WarpRoom &room, const Fetch &fetch) {
+    using Shapes = FastShapes<D>;
+    using Many = typename Shapes::Many;
+    if (__popc(u.fresh) > Shapes::FEW_MAX) {
+        uint32_t end = u.first + Shapes::Unit::TOKENS;
+#pragma unroll 1
+        for (uint32_t first = u.first; first < end; first += Many::ROWS) {
+            bool last = first + Many::ROWS >= end;
+            auto refill = [&]() {
+                if (last)
+                    fetch(next);
+                else
+                    fill_slot<Many>(f, u, first + Many::ROWS, (uint8_t *)slot);
+            };
+            encode_slot<Many, typename Shapes::Unit>(f, u, first, slot, room, refill);
+        }
+    } else {
+        fetch(next);
+        if constexpr (!Shapes::MIXES)
+            encode_few<typename Shapes::Few, typename Shapes::Unit>(f, u, room);
+    }
+    store_unit<typename Shapes::Unit, D>(f, u, room);
 }
 
 template <int D>
-__global__ void __launch_bounds__(FAST_WARPS * 32, FAST_BLOCKS_PER_SM)
+__global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     tqk_encode_fast(const __grid_constant__ FastEncodeJob f) {
     using Shapes = FastShapes<D>;
-    using Many = typename Shapes::Many;
     extern __shared__ __align__(16) uint8_t shared[];
     float *scaled = (float *)shared;
     uint32_t *flips = (uint32_t *)(shared + 64), warp = threadIdx.x / 32;
-    int32_t dtype = f.job.rows[0].dtype == TQ_F32 ? TQ_F32 : f.job.rows[1].dtype;
-    uint8_t *slot = shared + shared_head<D>() + warp * shared_of_warp<D>(dtype);
-    WarpRoom room = {(uint32_t *)(slot + Many::ROWS * pitch_of<D>(dtype)), scaled, flips};
+    uint8_t *slot = shared + shared_head<D>() + warp * (f.slot_bytes + f.room_bytes);
+    WarpRoom room = {(uint32_t *)(slot + f.slot_bytes), scaled, flips};
     if (threadIdx.x < 16)
         scaled[threadIdx.x] = f.book[threadIdx.x / 8].scaled[threadIdx.x % 8];
-    if (D > 128)
-        for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32)
-            flips[i] = f.flips[i];
+    for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32)
+        flips[i] = f.flips[i];
     __syncthreads();
     wait_for_predecessor();
-    uint32_t n = units_of(f, Many::L), step = gridDim.x * FAST_WARPS;
+    uint32_t n = units_of(f, Shapes::PARTS), step = gridDim.x * FAST_WARPS;
     uint32_t index = warp * gridDim.x + blockIdx.x;
     auto fetch = [&](uint32_t i) {
         if (i >= n)
             return;
-        Unit u = unit_at<Many::L>(f, i, n);
+        Unit u = unit_at<Shapes::PARTS>(f, i, n);
         if (__popc(u.fresh) > Shapes::FEW_MAX)
-            fill_slot<Many>(f, u, slot);
+            fill_slot<typename Shapes::Many>(f, u, u.first, slot);
     };
     fetch(index);
-    for (; index < n; index += step) {
-        Unit u = unit_at<Many::L>(f, index, n);
-        auto next = [&]() { fetch(index + step); };
-        wait_copies();
-        __syncwarp();
-        if (__popc(u.fresh) > Shapes::FEW_MAX) {
-            encode_many<Many>(f, u, slot, room, next);
-            continue;
-        }
-        next();
-        if constexpr (Shapes::HAS_FEW)
-            encode_few<typename Shapes::Few>(f, u, room);
-    }
+#pragma unroll 1
+    for (; index < n; index += step)
+        encode_unit<D>(f, unit_at<Shapes::PARTS>(f, index, n), index + step, slot, room, fetch);
 }
 
+/* ---- host ------------------------------------------------------------------------------------ */
+
 template <int D> tq_status prepare_encode_fast() {
-    return check(cudaFuncSetAttribute(tqk_encode_fast<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      (int)(shared_head<D>() +
-                                            FAST_WARPS * shared_of_warp<D>(TQ_F32))),
+    uint32_t most = shared_head<D>() + FAST_WARPS * (slot_bytes<D>(TQ_F32) + room_bytes<D>(4));
+    return check(cudaFuncSetAttribute(tqk_encode_fast<D>,
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most),
                  "shared memory of the encoder");
 }
 
-template <int D> tq_status encode_fast(const FastEncodeJob &f, cudaStream_t stream) {
+static inline uint32_t words_per_chunk(const Side &s) {
+    return s.layout.bits <= 4 ? 1 : s.layout.bits / 4;
+}
+
+template <int D> tq_status encode_fast(FastEncodeJob f, cudaStream_t stream) {
     const EncodeJob &job = f.job;
     bool wide = job.rows[0].dtype == TQ_F32 || job.rows[1].dtype == TQ_F32;
-    uint64_t units = (uint64_t)job.max_pieces * FastShapes<D>::Many::L * job.n_heads *
-                     (f.sides == 3 ? 2 : 1);
+    uint32_t k = words_per_chunk(job.side[0]), v = words_per_chunk(job.side[1]);
+    f.slot_bytes = slot_bytes<D>(wide ? TQ_F32 : TQ_F16);
+    f.room_bytes = room_bytes<D>(k > v ? k : v);
+    uint64_t units =
+        (uint64_t)job.max_pieces * FastShapes<D>::PARTS * job.n_heads * (f.sides == 3 ? 2 : 1);
     uint64_t blocks = (units + FAST_WARPS - 1) / FAST_WARPS;
-    uint64_t limit = (uint64_t)job.n_sms * FAST_BLOCKS_PER_SM;
+    uint64_t limit = (uint64_t)job.n_sms * FastShapes<D>::BLOCKS_PER_SM;
     LaunchShape shape = {blocks < limit ? blocks : limit, FAST_WARPS * 32,
-                         shared_head<D>() + FAST_WARPS * shared_of_warp<D>(wide ? TQ_F32 : TQ_F16),
-                         stream, false};
+                         shared_head<D>() + FAST_WARPS * (f.slot_bytes + f.room_bytes), stream,
+                         false};
     return launch(tqk_encode_fast<D>, shape, "tqk_encode_fast", f);
 }
 

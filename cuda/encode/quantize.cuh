@@ -31,8 +31,8 @@ TQI_ENCODE_INLINE float add_level(float y, uint32_t unit, const FastBook &b, flo
                                   float sum) {
     float a = fabsf(y);
     if constexpr (BITS == 4) {
-        float place = __saturatef(fmaf(a, b.per_bucket, b.first_bucket));
-        float bucket = place * bits_of(6);
+        float place = __saturatef(fmaf(a, b.buckets.scale, b.buckets.offset));
+        float bucket = place * bits_of(TQI_BUCKETS - 1);
         sum = unit == 1 ? bucket : fmaf(bucket, (float)unit, sum);
         scaled = __shfl_sync(~0u, scaled, (int)__float_as_uint(bucket));
         return fmaf(above(a, scaled), bits_of(unit), sum);
@@ -92,8 +92,8 @@ TQI_ENCODE_INLINE float gain_of(float norm, float factor, uint32_t squares) {
 
 /* Words of a row; returns its gain before the range's exponent. */
 template <class R, int BITS, bool PLACED>
-TQI_ENCODE_INLINE float quantize_lm(const Side &s, const FastBook &b, float scaled,
-                                    const float *x, float sum, uint32_t *w) {
+TQI_ENCODE_INLINE float quantize_lm(const Side &s, const FastBook &b, float scaled, const float *x,
+                                    float sum, uint32_t *w) {
     float norm = __fsqrt_rn(sum), inv = norm > 0 ? __frcp_rn(norm) : 0;
     uint32_t squares = 0;
 #pragma unroll
@@ -102,7 +102,8 @@ TQI_ENCODE_INLINE float quantize_lm(const Side &s, const FastBook &b, float scal
     return gain_of(norm, s.gain_factor, row_sum<R::L>(squares));
 }
 
-/* ---- 8 bits ------------------------------------------------------------------------------------ */
+/* ---- 8 bits ------------------------------------------------------------------------------------
+ */
 
 template <class R>
 TQI_ENCODE_INLINE float quantize_int8(const Side &s, const float *x, float sum, uint32_t *w) {
@@ -142,8 +143,9 @@ TQI_ENCODE_INLINE uint32_t e4m3_pair(float low, float high) {
         /* below 2^-6 the codes are multiples of 2^-9: adding 2^14 rounds to them */
         uint32_t small = __float_as_uint(fabsf(f[i]) + 0x1p14f) - 0x46800000u;
         uint32_t normal = (a - (120u << 23) + 0x7ffffu + (a >> 20 & 1)) >> 20;
-        code[i] = (u >> 24 & 0x80u) |
-                  (a >= 0x43e00000u ? 0x7eu : a >= 0x3c800000u ? normal : small);
+        code[i] = (u >> 24 & 0x80u) | (a >= 0x43e00000u   ? 0x7eu
+                                       : a >= 0x3c800000u ? normal
+                                                          : small);
     }
     return code[0] | code[1] << 8;
 #endif
@@ -156,7 +158,8 @@ template <class R> TQI_ENCODE_INLINE void quantize_fp8(float scale, const float 
                e4m3_pair(x[4 * i + 2] * scale, x[4 * i + 3] * scale) << 16;
 }
 
-/* ---- 16 bits ----------------------------------------------------------------------------------- */
+/* ---- 16 bits -----------------------------------------------------------------------------------
+ */
 
 TQI_ENCODE_INLINE uint32_t bits16(float x, bool bf16) {
     if (bf16)

@@ -49,10 +49,7 @@ template <int L> TQI_ENCODE_INLINE float row_max(float x) {
 
 /* The full binary tree over the dims in natural order; zeros beyond the last chunk. */
 template <class R> TQI_ENCODE_INLINE float sum_squares(const float *x) {
-    constexpr int PADDED = R::CHUNKS <= 1    ? 1
-                           : R::CHUNKS <= 8  ? 8
-                           : R::CHUNKS <= 12 ? 16
-                                             : R::CHUNKS;
+    constexpr int PADDED = R::CHUNKS == 12 ? 16 : R::CHUNKS;
     float s[PADDED];
 #pragma unroll
     for (int c = 0; c < PADDED; c++) {
@@ -117,8 +114,8 @@ template <int DTYPE> TQI_ENCODE_INLINE RawChunk<DTYPE> gather_chunk(const void *
         if (DTYPE == TQ_F32)
             c.w[i] = ((const uint32_t *)from)[i];
         else
-            c.w[i] = ((const uint16_t *)from)[2 * i] |
-                     (uint32_t)((const uint16_t *)from)[2 * i + 1] << 16;
+            c.w[i] = ((const uint16_t *)from)[2 * i] | (uint32_t)((const uint16_t *)from)[2 * i + 1]
+                                                           << 16;
     return c;
 }
 
@@ -187,8 +184,7 @@ __device__ __noinline__ int sanitize(const EncodeJob &job, uint32_t side, const 
         x[i] = 0;
         if (!p.fresh)
             continue;
-        x[i] =
-            replace_nonfinite(load_element(rows.data, rows.dtype, p.at + dim), rows.dtype, bad);
+        x[i] = replace_nonfinite(load_element(rows.data, rows.dtype, p.at + dim), rows.dtype, bad);
         if (s.mean)
             x[i] = subtract_mean(x[i], s.mean[(size_t)p.head * R::D + dim]);
     }
@@ -230,7 +226,8 @@ TQI_ENCODE_INLINE int check_rows(const EncodeJob &job, uint32_t side, const RowP
     return e;
 }
 
-/* ---- rotation --------------------------------------------------------------------------------- */
+/* ---- rotation ---------------------------------------------------------------------------------
+ */
 
 /* The Paley part across a lane's 12 chunks (a block has as many chunks as a row has lanes). */
 template <class R> TQI_ENCODE_INLINE void mix_blocks(float *x) {

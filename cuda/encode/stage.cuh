@@ -10,18 +10,21 @@
 
 namespace tqi {
 
-enum { GROUP = 32, STAGE = GROUP + 4 /* no bank conflicts of 16-byte reads */ };
+enum { GROUP = 32, SLAB = GROUP * 4 /* words of a slab of a full group */ };
+
+/* Tokens of a group that a warp stages at once: W, from a multiple of W on. */
+template <int W> struct Stage {
+    static constexpr int TOKENS = W, PITCH = W < 32 ? W : W + 4; /* against bank conflicts */
+};
 
 /* Where a warp's words go. */
 struct StagePlace {
     const uint32_t *room;
     uint32_t *codes; /* of the token group, in its page */
-    uint32_t fresh;  /* bit i: token i of the group is new */
+    uint32_t fresh;  /* bit i: token i of the stage is new */
+    uint32_t first;  /* token of the stage in the group */
     uint32_t lane;
 };
-
-/* Words of a slab of a full group. */
-enum { SLAB = GROUP * 4 };
 
 TQI_ENCODE_INLINE void words_of(const uint4 &v, uint32_t *w) {
     w[0] = v.x;
@@ -53,7 +56,8 @@ TQI_ENCODE_INLINE void store_tokens(uint32_t *at, const uint32_t *w, uint32_t fr
             at[i] = w[i];
 }
 
-/* ---- sets of words that share slabs, see "bit planes" in spec/layout.h -------------------------- */
+/* ---- sets of words that share slabs, see "bit planes" in spec/layout.h --------------------------
+ */
 
 /* Words of a set and slabs that they take; of 8 and 16 bits, a word at a time. */
 template <int BITS> struct WordSet {
@@ -61,39 +65,56 @@ template <int BITS> struct WordSet {
     TQI_ENCODE_INLINE static uint32_t slab(const uint32_t *w, int stride, int i) {
         if (BITS == 3)
             return w[i * stride] | (w[3 * stride] >> i & 0x11111111u) << 3;
-        return BITS == 2 ? w[0] | w[stride] << 2 : w[0];
+        return BITS == 2 ? w[0] | (w[stride] & 0x33333333u) << 2 : w[0];
     }
 };
 
-/* ---- keys ---------------------------------------------------------------------------------------- */
+/* ---- keys
+ * ---------------------------------------------------------------------------------------- */
 
-/* A lane takes four tokens of a key lane t; pass h has word h of every chunk. */
-template <int D, int BITS>
-TQI_ENCODE_INLINE void store_keys(const StagePlace &p, int h) {
+/* Task of a lane: four tokens (piece), a set of words, a lane t of the key layout. Lanes side by
+ * side read neighbouring words of the room and together write whole lines. */
+template <class S, int SETS> struct KeyTask {
+    uint32_t piece, set, t;
+    TQI_ENCODE_INLINE explicit KeyTask(uint32_t task) {
+        constexpr uint32_t PIECES = S::TOKENS / 4;
+        piece = task % PIECES;
+        task /= PIECES;
+        set = PIECES < 8 ? task % SETS : task / 4;
+        t = PIECES < 8 ? task / SETS : task % 4;
+    }
+};
+
+/* Pass h has word h of every chunk. */
+template <class S, int D, int BITS> TQI_ENCODE_INLINE void store_keys(const StagePlace &p, int h) {
     using Set = WordSet<BITS>;
-    constexpr int J = D / 32, H = BITS <= 4 ? 1 : BITS / 4;
-    uint32_t piece = p.lane % 8, t = p.lane / 8, fresh = p.fresh >> 4 * piece & 15;
-    uint32_t *at = p.codes + (piece * 4 + t) * 4 + h * SLAB;
-    const uint32_t *from = p.room + t * J * STAGE + 4 * piece;
-    if (fresh == 0)
-        return;
+    constexpr int J = D / 32, H = BITS <= 4 ? 1 : BITS / 4, SETS = J / Set::WORDS;
+    constexpr int TASKS = S::TOKENS / 4 * SETS * 4;
 #pragma unroll
-    for (int set = 0; set < J / Set::WORDS; set++) {
-        uint32_t w[Set::WORDS * 4], out[4];
+    for (int from = 0; from < TASKS; from += 32) {
+        KeyTask<S, SETS> task(from + p.lane);
+        uint32_t fresh = p.fresh >> 4 * task.piece & 15, w[Set::WORDS * 4], out[4];
+        if ((TASKS % 32 != 0 && from + p.lane >= TASKS) || fresh == 0)
+            continue;
+        const uint32_t *row =
+            p.room + (task.t * J + task.set * Set::WORDS) * S::PITCH + 4 * task.piece;
+        uint32_t *at = p.codes + ((p.first / 4 + task.piece) * 4 + task.t) * 4 +
+                       (task.set * Set::SLABS * H + h) * SLAB;
 #pragma unroll
         for (int i = 0; i < Set::WORDS; i++)
-            words_of(*(const uint4 *)(from + (set * Set::WORDS + i) * STAGE), w + 4 * i);
+            words_of(*(const uint4 *)(row + i * S::PITCH), w + 4 * i);
 #pragma unroll
         for (int i = 0; i < Set::SLABS; i++) {
 #pragma unroll
             for (int n = 0; n < 4; n++)
                 out[n] = Set::slab(w + n, 4, i);
-            store_tokens(at + (set * Set::SLABS + i) * H * SLAB, out, fresh);
+            store_tokens(at + i * H * SLAB, out, fresh);
         }
     }
 }
 
-/* ---- values: 8 x 8 codes are transposed ------------------------------------------------------------- */
+/* ---- values: 8 x 8 codes are transposed
+ * ------------------------------------------------------------- */
 
 /* Tokens of the nibbles of a word of values. */
 TQI_ENCODE_INLINE constexpr int token_of(int n) {
@@ -126,7 +147,7 @@ TQI_ENCODE_INLINE void transpose_nibbles(uint32_t *r) {
     }
 }
 
-/* Bytes of r[0], r[s], r[2 s], r[3 s]. */
+/* Byte i of four words to word i. */
 TQI_ENCODE_INLINE void transpose_bytes(const uint32_t a[4], uint32_t out[4]) {
     uint32_t low01 = __byte_perm(a[0], a[1], 0x5140), high01 = __byte_perm(a[0], a[1], 0x7362);
     uint32_t low23 = __byte_perm(a[2], a[3], 0x5140), high23 = __byte_perm(a[2], a[3], 0x7362);
@@ -160,43 +181,59 @@ template <int D> TQI_ENCODE_INLINE uint32_t value_word(uint32_t quad, uint32_t o
     return quad % PER_LANE * SLAB + (quad / PER_LANE * 4 + oct) * 4;
 }
 
+/* Task of a lane: eight tokens (oct) of some chunks. */
+template <class S> struct ValueTask {
+    static constexpr uint32_t OCTS = S::TOKENS / 8;
+    uint32_t oct, set, fresh; /* oct in the stage */
+    TQI_ENCODE_INLINE ValueTask(const StagePlace &p, uint32_t task, uint32_t tasks) {
+        oct = task % OCTS;
+        set = task / OCTS;
+        fresh = task < tasks ? p.fresh >> 8 * oct & 255 : 0;
+    }
+    TQI_ENCODE_INLINE uint32_t group_oct(const StagePlace &p) const {
+        return p.first / 8 + oct;
+    }
+    /* Words of a chunk of the eight tokens. */
+    TQI_ENCODE_INLINE void load(const StagePlace &p, uint32_t chunk, uint32_t w[8]) const {
+        const uint4 *from = (const uint4 *)(p.room + chunk * S::PITCH + oct * 8);
+        words_of(from[0], w);
+        words_of(from[1], w + 4);
+    }
+};
+
 /* Codes of a chunk of eight tokens as words of dims. */
-template <int BITS>
-TQI_ENCODE_INLINE void load_transposed(const StagePlace &p, uint32_t chunk, uint32_t oct,
-                                       uint32_t *r) {
-    uint32_t in[8];
-    const uint4 *from = (const uint4 *)(p.room + chunk * STAGE + oct * 8);
-    words_of(from[0], in);
-    words_of(from[1], in + 4);
+template <int BITS> TQI_ENCODE_INLINE void transpose_codes(const uint32_t in[8], uint32_t *r) {
 #pragma unroll
     for (int n = 0; n < 8; n++)
-        r[n] = BITS == 4 ? (in[token_of(n)] & 0x77777777u) |
-                               (in[token_of(sign_at(n))] & 0x88888888u)
-                         : in[token_of(n)];
+        r[n] = BITS == 4
+                   ? (in[token_of(n)] & 0x77777777u) | (in[token_of(sign_at(n))] & 0x88888888u)
+                   : in[token_of(n)];
     transpose_nibbles(r);
 }
 
 /* A lane takes the chunks of a set for eight tokens. */
-template <int D, int BITS> TQI_ENCODE_INLINE void store_values_lm(const StagePlace &p) {
+template <class S, int D, int BITS> TQI_ENCODE_INLINE void store_values_lm(const StagePlace &p) {
     using Set = WordSet<BITS>;
-    constexpr int PER_SET = BITS == 3 ? 2 : 1, TASKS = D / 8 / PER_SET * 4;
+    constexpr int PER_SET = BITS == 3 ? 2 : 1, TASKS = D / 8 / PER_SET * ValueTask<S>::OCTS;
+    constexpr int SETS_PER_LANE = BITS == 4 ? 1 : D / 64 / PER_SET;
 #pragma unroll
-    for (int first = 0; first < TASKS; first += 32) {
-        uint32_t task = first + p.lane, oct = task % 4, chunk = task / 4 * PER_SET;
-        uint32_t fresh = p.fresh >> 8 * oct & 255, r[PER_SET * 8];
-        if ((TASKS % 32 != 0 && task >= TASKS) || fresh == 0)
+    for (int from = 0; from < TASKS; from += 32) {
+        ValueTask<S> task(p, from + p.lane, TASKS);
+        uint32_t r[PER_SET * 8], in[8], oct = task.group_oct(p), fresh = task.fresh;
+        if (fresh == 0)
             continue;
         uint32_t mask = fresh == 255 ? ~0u : BITS == 4 ? placed_mask(fresh) : nibble_mask(fresh);
 #pragma unroll
-        for (int i = 0; i < PER_SET; i++)
-            load_transposed<BITS>(p, chunk + i, oct, r + 8 * i);
+        for (int i = 0; i < PER_SET; i++) {
+            task.load(p, task.set * PER_SET + i, in);
+            transpose_codes<BITS>(in, r + 8 * i);
+        }
         if constexpr (BITS == 4) {
-            merge4(p.codes + value_word<D>(2 * chunk, oct), r, mask);
-            merge4(p.codes + value_word<D>(2 * chunk + 1, oct), r + 4, mask);
+            merge4(p.codes + value_word<D>(2 * task.set, oct), r, mask);
+            merge4(p.codes + value_word<D>(2 * task.set + 1, oct), r + 4, mask);
         } else {
-            uint32_t per_lane = D / 64 / PER_SET, set = task / 4;
-            uint32_t *at = p.codes + (set / per_lane * 4 + oct) * 4 +
-                           set % per_lane * Set::SLABS * SLAB;
+            uint32_t *at = p.codes + (task.set / SETS_PER_LANE * 4 + oct) * 4 +
+                           task.set % SETS_PER_LANE * Set::SLABS * SLAB;
 #pragma unroll
             for (int i = 0; i < Set::SLABS; i++) {
                 uint32_t out[4];
@@ -215,49 +252,47 @@ TQI_ENCODE_INLINE constexpr int byte_token(bool fp8, int word, int byte) {
 }
 
 /* Pass h has dims 4 h..4 h + 3 of every chunk. */
-template <int D, bool FP8> TQI_ENCODE_INLINE void store_values_8(const StagePlace &p, int h) {
-    constexpr int J = D / 32, TASKS = D / 8 * 4;
+template <class S, int D, bool FP8>
+TQI_ENCODE_INLINE void store_values_8(const StagePlace &p, int h) {
+    constexpr int J = D / 32, TASKS = D / 8 * ValueTask<S>::OCTS;
 #pragma unroll
-    for (int first = 0; first < TASKS; first += 32) {
-        uint32_t task = first + p.lane, oct = task % 4, chunk = task / 4, in[8];
-        uint32_t fresh = p.fresh >> 8 * oct & 255;
-        if ((TASKS % 32 != 0 && task >= TASKS) || fresh == 0)
+    for (int from = 0; from < TASKS; from += 32) {
+        ValueTask<S> task(p, from + p.lane, TASKS);
+        uint32_t in[8];
+        if (task.fresh == 0)
             continue;
-        const uint4 *from = (const uint4 *)(p.room + chunk * STAGE + oct * 8);
-        words_of(from[0], in);
-        words_of(from[1], in + 4);
+        task.load(p, task.set, in);
+        uint32_t *at = p.codes + value_word<D>(2 * task.set + h, task.group_oct(p));
 #pragma unroll
         for (int word = 0; word < 2; word++) {
             uint32_t a[4], out[4], mask = 0;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 a[i] = in[byte_token(FP8, word, i)];
-                mask |= (fresh >> byte_token(FP8, word, i) & 1 ? 255u : 0) << 8 * i;
+                mask |= (task.fresh >> byte_token(FP8, word, i) & 1 ? 255u : 0) << 8 * i;
             }
             transpose_bytes(a, out);
-            merge4(p.codes + value_word<D>(2 * chunk + h, oct) + word * J * SLAB, out, mask);
+            merge4(at + word * J * SLAB, out, mask);
         }
     }
 }
 
 /* Pass h has dims 2 h and 2 h + 1 of every chunk. */
-template <int D> TQI_ENCODE_INLINE void store_values_16(const StagePlace &p, int h) {
-    constexpr int J = D / 32, TASKS = D / 8 * 4;
+template <class S, int D> TQI_ENCODE_INLINE void store_values_16(const StagePlace &p, int h) {
+    constexpr int J = D / 32, TASKS = D / 8 * ValueTask<S>::OCTS;
 #pragma unroll
-    for (int first = 0; first < TASKS; first += 32) {
-        uint32_t task = first + p.lane, oct = task % 4, chunk = task / 4, in[8];
-        uint32_t fresh = p.fresh >> 8 * oct & 255;
-        if ((TASKS % 32 != 0 && task >= TASKS) || fresh == 0)
+    for (int from = 0; from < TASKS; from += 32) {
+        ValueTask<S> task(p, from + p.lane, TASKS);
+        uint32_t in[8];
+        if (task.fresh == 0)
             continue;
-        const uint4 *from = (const uint4 *)(p.room + chunk * STAGE + oct * 8);
-        words_of(from[0], in);
-        words_of(from[1], in + 4);
+        task.load(p, task.set, in);
+        uint32_t *to = p.codes + value_word<D>(2 * task.set + h / 2, task.group_oct(p)) + h % 2 * 2;
 #pragma unroll
         for (int pair = 0; pair < 4; pair++) {
-            uint32_t both = fresh >> 2 * pair & 3;
+            uint32_t both = task.fresh >> 2 * pair & 3;
             uint32_t mask = (both & 1 ? 0xffffu : 0) | (both & 2 ? 0xffff0000u : 0);
-            uint2 *at = (uint2 *)(p.codes + value_word<D>(2 * chunk + h / 2, oct) + h % 2 * 2 +
-                                  pair * J * SLAB);
+            uint2 *at = (uint2 *)(to + pair * J * SLAB);
             uint2 v = make_uint2(__byte_perm(in[2 * pair], in[2 * pair + 1], 0x5410),
                                  __byte_perm(in[2 * pair], in[2 * pair + 1], 0x7632));
             if (mask != ~0u) {
