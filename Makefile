@@ -52,6 +52,7 @@ include tools/make/lib.mk
 include tools/make/test.mk
 include tools/make/kernels.mk
 include tools/make/isa.mk
+include tools/make/instructions.mk
 include tools/make/peers.mk
 include tools/make/bench.mk
 include tools/make/demo.mk
@@ -73,6 +74,7 @@ help:
 	@echo 'make check-asan address and undefined-behaviour sanitizers'
 	@echo 'make docs       documentation site in build/docs/html'
 	@echo 'make bench      decode and append on this CPU; bench-cuda on a GPU; peers brings ggml'
+	@echo 'make bench-tables: docs/PERFORMANCE.md and docs/plots'
 	@echo 'make fuzz check-tsan check-msan check-valgrind tidy cppcheck coverage: the slow tier'
 	@echo 'make lint       include rules, sizes, formatting'
 	@echo 'make tables     codebook_data.h and hadamard_data.h from their program'

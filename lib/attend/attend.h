@@ -44,6 +44,10 @@ void tqi_attend_measure(const struct tqi_layer *layer, struct tqi_attend_sizes *
 /* Bytes, aligned to TQI_ALIGNMENT, for a job with any of the layers measured. */
 size_t tqi_attend_memory(const struct tqi_attend_sizes *sizes, uint32_t n_q_heads,
                          const struct tqi_attend_seq *seqs, uint32_t n_seqs, uint32_t n_workers);
+/* The same for sequences that are not known yet: a bound that grows with every number. */
+size_t tqi_attend_memory_bound(const struct tqi_attend_sizes *sizes, uint32_t n_q_heads,
+                               uint32_t max_seqs, uint32_t max_queries, uint64_t max_length,
+                               uint32_t n_workers);
 void tqi_attend(const struct tqi_attend_job *job);
 
 #endif

@@ -54,6 +54,15 @@ size_t tqi_attend_memory(const struct tqi_attend_sizes *sizes, uint32_t n_q_head
     return n_workers * sizes->worker_bytes + pieces_bytes(n_seqs) + (largest > all ? largest : all);
 }
 
+size_t tqi_attend_memory_bound(const struct tqi_attend_sizes *sizes, uint32_t n_q_heads,
+                               uint32_t max_seqs, uint32_t max_queries, uint64_t max_length,
+                               uint32_t n_workers) {
+    /* One sequence with all the queries and all the tokens takes the most. */
+    struct tqi_attend_seq worst = {.length = max_length, .n_queries = max_queries};
+    return tqi_attend_memory(sizes, n_q_heads, &worst, 1, n_workers) - pieces_bytes(1) +
+           pieces_bytes(max_seqs);
+}
+
 void tqi_attend_start(struct tqi_attend_plan *p, const struct tqi_attend_job *job) {
     memset(p, 0, sizeof *p);
     measure(p, job->layer);

@@ -232,6 +232,9 @@ void tqi_cpu_device(struct tqi_device *out) {
         .plan = tqi_cpu_plan,
         .batch_append = tqi_cpu_batch_append,
         .batch_attend = tqi_cpu_batch_attend,
+        .paged_append = tqi_cpu_paged_append,
+        .paged_attend = tqi_cpu_paged_attend,
+        .paged_workspace = tqi_cpu_paged_workspace,
         .merge = merge,
     };
     *out = device;

@@ -11,6 +11,7 @@
 
 #include "attend/attend.h"
 #include "attend/merge.h"
+#include "device/paged.h"
 #include "device/step.h"
 #include "encode/decode.h"
 #include "encode/encode.h"
@@ -73,6 +74,12 @@ struct tqi_device {
     /* Neither allocate nor wait for the device. */
     tq_status (*batch_append)(void *batch, const struct tqi_step_append *job, tq_stream stream);
     tq_status (*batch_attend)(void *batch, const struct tqi_step_attend *job, tq_stream stream);
+    /* Pages of the caller (paged.h); all NULL on a device that has no such kernels. They
+     * neither allocate nor, unless checked, wait for the device. */
+    tq_status (*paged_append)(void *state, const struct tqi_paged_append *job, tq_stream stream);
+    tq_status (*paged_attend)(void *state, const struct tqi_paged_attend *job, tq_stream stream);
+    size_t (*paged_workspace)(void *state, uint32_t max_seqs, uint32_t max_queries,
+                              uint32_t max_length);
     /* Joins attention over disjoint tokens; NULL on a device that can't. */
     tq_status (*merge)(const struct tqi_device *device, const struct tqi_merge_job *job,
                        tq_stream stream);

@@ -42,30 +42,33 @@ static const struct tqi_encode_seq *seq_of(const struct tqi_encode_job *job, uin
     return &job->seqs[low];
 }
 
-/* One page of one kv head. */
-static void encode_page(const struct tqi_encode_job *job, const struct tqi_encode_seq *seq,
-                        uint64_t page, uint32_t head, uint32_t worker) {
+void tqi_encode_token(const struct tqi_encode_job *job, uint64_t row, uint32_t head, uint8_t *blob,
+                      uint32_t token, uint32_t worker) {
     const struct tqi_layer *layer = job->layer;
     const struct tqi_level *for_k = layer->encode_k, *for_v = layer->encode_v;
     uint32_t k_dim = layer->k.layout.dim, v_dim = layer->v.layout.dim;
-    uint32_t page_tokens = job->view.page_tokens;
     float *x = job->scratch + worker * job->scratch_floats;
+    for_k->load(tqi_row_in(&job->k, row, head), job->k.dtype, k_dim,
+                tqi_layer_mean(layer->k_mean, head, k_dim), x, &job->counts[worker]);
+    for_k->encode[layer->k.format->id].run(&layer->k, layer->k_inv_scale[head], x, blob, token);
+    for_v->load(tqi_row_in(&job->v, row, head), job->v.dtype, v_dim,
+                tqi_layer_mean(layer->v_mean, head, v_dim), x, &job->counts[worker]);
+    for_v->encode[layer->v.format->id].run(&layer->v, layer->v_inv_scale[head], x, blob, token);
+}
+
+/* One page of one kv head. */
+static void encode_page(const struct tqi_encode_job *job, const struct tqi_encode_seq *seq,
+                        uint64_t page, uint32_t head, uint32_t worker) {
+    uint32_t page_tokens = job->view.page_tokens;
     struct tqi_page_view view = job->view;
     view.pages = seq->pages;
     uint8_t *blob = tqi_view_blob(&view, page, head);
     uint64_t start = page * page_tokens, end = start + page_tokens;
     uint64_t first = start > seq->length ? start : seq->length;
     uint64_t last = seq->length + seq->n_tokens < end ? seq->length + seq->n_tokens : end;
-    for (uint64_t t = first; t < last; t++) {
-        uint64_t row = seq->first_row + (t - seq->length);
-        uint32_t slot = (uint32_t)(t - start);
-        for_k->load(tqi_row_in(&job->k, row, head), job->k.dtype, k_dim,
-                    tqi_layer_mean(layer->k_mean, head, k_dim), x, &job->counts[worker]);
-        for_k->encode[layer->k.format->id].run(&layer->k, layer->k_inv_scale[head], x, blob, slot);
-        for_v->load(tqi_row_in(&job->v, row, head), job->v.dtype, v_dim,
-                    tqi_layer_mean(layer->v_mean, head, v_dim), x, &job->counts[worker]);
-        for_v->encode[layer->v.format->id].run(&layer->v, layer->v_inv_scale[head], x, blob, slot);
-    }
+    for (uint64_t t = first; t < last; t++)
+        tqi_encode_token(job, seq->first_row + (t - seq->length), head, blob, (uint32_t)(t - start),
+                         worker);
 }
 
 /* A job and the kv heads of its tasks. */

@@ -35,6 +35,9 @@ size_t tqi_encode_scratch(const struct tqi_layer *layer);
 /* Numbers the pages that sequences write to; returns their count, n_items of the job. */
 uint32_t tqi_encode_number(struct tqi_encode_seq *seqs, uint32_t n_seqs, uint32_t page_tokens);
 void tqi_encode(const struct tqi_encode_job *job);
+/* Row `row` of k and v, one head, into a token of a blob. */
+void tqi_encode_token(const struct tqi_encode_job *job, uint64_t row, uint32_t head, uint8_t *blob,
+                      uint32_t token, uint32_t worker);
 
 /* Address of row (token, head). */
 static inline const void *tqi_row_in(const tq_rows_in *rows, uint64_t token, uint32_t head) {

@@ -17,11 +17,15 @@ struct tqi_page_view {
     uint64_t length; /* tokens of the sequence in the layer */
 };
 
+/* A page by its number in the pool: blobs of all kv heads. */
+static inline uint8_t *tqi_view_page(const struct tqi_page_view *v, uint64_t page) {
+    return v->chunks[page / v->chunk_pages] + v->layer_offset +
+           (size_t)(page % v->chunk_pages) * v->layer_bytes;
+}
+
 /* Blob of one kv head in page `index` of the sequence. */
 static inline uint8_t *tqi_view_blob(const struct tqi_page_view *v, uint64_t index, uint32_t head) {
-    uint64_t page = v->pages[index];
-    return v->chunks[page / v->chunk_pages] + v->layer_offset +
-           (size_t)(page % v->chunk_pages) * v->layer_bytes + head * v->blob_bytes;
+    return tqi_view_page(v, v->pages[index]) + head * v->blob_bytes;
 }
 
 #endif

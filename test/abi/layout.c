@@ -5,7 +5,9 @@
  */
 #include <stddef.h>
 
+#include "tq/recommend.h"
 #include "tq/snapshot.h"
+#include "tq/paged.h"
 #include "tq/tq.h"
 
 #define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "size of " #type)
@@ -118,6 +120,25 @@ AT(tq_cache_stats, device_bytes, 48);
 AT(tq_cache_stats, nan_values, 56);
 AT(tq_cache_stats, inf_values, 64);
 
+SIZE(tq_recommend_query, 40);
+AT(tq_recommend_query, struct_size, 0);
+AT(tq_recommend_query, device, 4);
+AT(tq_recommend_query, head_dim, 8);
+AT(tq_recommend_query, max_millibits, 12);
+AT(tq_recommend_query, flags, 16);
+AT(tq_recommend_query, reserved, 20);
+AT(tq_recommend_query, max_dot_error, 24);
+AT(tq_recommend_query, max_mse, 32);
+
+SIZE(tq_recommendation, 288);
+AT(tq_recommendation, struct_size, 0);
+AT(tq_recommendation, variant, 4);
+AT(tq_recommendation, millibits, 8);
+AT(tq_recommendation, page_tokens, 12);
+AT(tq_recommendation, dot_error, 16);
+AT(tq_recommendation, mse, 24);
+AT(tq_recommendation, reason, 32);
+
 SIZE(tq_blob_info, 64);
 AT(tq_blob_info, struct_size, 0);
 AT(tq_blob_info, format_version, 4);
@@ -146,6 +167,23 @@ AT(tq_batch_desc, n_seqs, 4);
 AT(tq_batch_desc, seqs, 8);
 AT(tq_batch_desc, n_append, 16);
 AT(tq_batch_desc, n_query, 24);
+
+SIZE(tq_paged_pool, 32);
+AT(tq_paged_pool, struct_size, 0);
+AT(tq_paged_pool, flags, 4);
+AT(tq_paged_pool, pages, 8);
+AT(tq_paged_pool, page_stride, 16);
+AT(tq_paged_pool, n_pages, 24);
+
+SIZE(tq_paged_seqs, 48);
+AT(tq_paged_seqs, struct_size, 0);
+AT(tq_paged_seqs, n_seqs, 4);
+AT(tq_paged_seqs, block_table, 8);
+AT(tq_paged_seqs, table_stride, 16);
+AT(tq_paged_seqs, seq_lens, 24);
+AT(tq_paged_seqs, query_starts, 32);
+AT(tq_paged_seqs, n_queries, 40);
+AT(tq_paged_seqs, max_seq_len, 44);
 
 SIZE(tq_codec_config, 24);
 AT(tq_codec_config, struct_size, 0);

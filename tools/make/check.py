@@ -26,6 +26,7 @@ STEPS = [
     ("kernels against the reference", ["WERROR=1", "CUDA=0", "check-kernels"], False),
     ("instructions in objects", ["WERROR=1", "CUDA=0", "check-isa"], False),
     ("old CPUs, emulated", ["WERROR=1", "CUDA=0", "check-old-cpu"], False),
+    ("instruction counts", ["check-instructions"], False),
     ("NEON kernels, emulated", ["WERROR=1", "CUDA=0", "check-neon"], False),
     ("API tests on this CPU's kernels", ["WERROR=1", "CUDA=0", "check-level"], True),
     ("tests under address and UB sanitizers", ["WERROR=1", "CUDA=0", "check-asan"], True),

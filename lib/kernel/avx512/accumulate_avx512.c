@@ -1,7 +1,4 @@
-/* Stage accumulate, float formats: probabilities times value panels; and the end of a row. */
-#include <math.h>
-#include <string.h>
-
+/* Stage accumulate, float formats: probabilities times value panels. */
 #include "kernel/avx512/avx512.h"
 #include "kernel/avx512/dot_avx512.h"
 
@@ -101,27 +98,3 @@ static void accumulate(const struct tqi_rows *v, const struct tqi_tile *tile,
 ACCUMULATE(fp8)
 ACCUMULATE(bf16)
 ACCUMULATE(f16)
-
-/* ---- the end of a row --------------------------------------------------------------------- */
-
-void tqk_state_finish_avx512(const struct tqi_rows *v, const void *state, const float *mean,
-                             double *out, double *lse, void *scratch) {
-    const struct tqk_state_avx512 *s = state;
-    uint32_t dim = v->layout.dim;
-    float x[TQK_DIM_LIMIT_AVX512] __attribute__((aligned(64)));
-    (void)scratch;
-    if (s->max == -INFINITY) {
-        memset(out, 0, dim * sizeof *out);
-        *lse = -INFINITY;
-        return;
-    }
-    double factor = tqk_value_unit_avx512(v) / (double)s->sum;
-    memcpy(x, s->acc, dim * sizeof *x);
-    if (tqi_format_rotates(v->format)) {
-        tqk_unrotate_avx512(&v->rotation, x);
-        factor /= sqrt((double)dim);
-    }
-    for (uint32_t i = 0; i < dim; i++)
-        out[i] = (double)x[i] * factor + (mean ? (double)mean[i] : 0);
-    *lse = (double)s->max * (double)s->scale + log((double)s->sum);
-}

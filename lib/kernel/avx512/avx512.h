@@ -27,6 +27,7 @@ enum {
     TQK_FIXED_MAX = 32639,      /* 127 * 256 + 127: largest value of two planes of signed bytes */
     TQK_WEIGHT_MAX = 65535,     /* of two planes of unsigned bytes */
     TQK_ROW_BLOCK_AVX512 = 4,   /* rows that share loads of a panel */
+    TQK_BLOCK_AVX512 = 64,      /* tokens whose weights share a scale */
     TQK_TILE_ROWS_AVX512 = 32,  /* rows of a tile at most */
     TQK_DIM_LIMIT_AVX512 = 4096 /* of a row */
 };
@@ -43,7 +44,7 @@ enum {
 #define TQK_KEEP(x) __asm__("" : "+v"(x))
 #define TQK_INLINE static inline __attribute__((always_inline))
 
-/* A query row. Integer formats: 128 bytes for every 4 dims of a lane follow, see
+/* A query row. Integer formats: 4 high bytes and 4 low bytes for every 4 dims follow, see
  * score_int_avx512.c. Float formats: dim_pad floats follow. */
 struct tqk_query_avx512 {
     float scale;  /* query = integer * scale; NaN spoils the row */
@@ -53,11 +54,13 @@ struct tqk_query_avx512 {
 };
 
 /* State of a query row; the accumulator is in the basis of the codes, see
- * tqk_value_unit_avx512(). */
+ * tqk_value_unit_avx512(). Probabilities are relative to `max`, which follows the largest score
+ * at some distance, so that it seldom moves. */
 struct tqk_state_avx512 {
-    float max, sum, factor;
+    float max, factor;
     float scale; /* of max: natural score = max * scale */
-    float pad[12];
+    float pad[13];
+    float sum[16]; /* of probabilities, by lane */
     float acc[];
 };
 

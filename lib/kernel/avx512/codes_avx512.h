@@ -69,16 +69,21 @@ TQK_INLINE __m512i tqk_line2_avx512(const struct tqk_codes_avx512 *c, uint32_t w
 
 /* ---- words to bytes ----------------------------------------------------------------------- */
 
-/* Panel bytes of every code, repeated: the permutation reads six bits of an index and only
- * the low ones are the code. */
+/* Integer formats as constants of the inlined kernels. */
+enum tqk_source_avx512 { TQK_LM4, TQK_LM3, TQK_LM2, TQK_INT8 };
+
+/* Values of the codes, repeated: the permutation reads six bits of an index and only the low
+ * ones are the code. low, high: see tqk_pairs_avx512(). */
 struct tqk_table_avx512 {
     __m512i bytes, low, high;
 };
 
-/* Nibbles first .. first + 3 of both words of a 64-bit lane to the low bits of bytes. */
-static inline __m512i tqk_nibble_control_avx512(int first) {
-    int64_t word = (4 * first) * 0x01010101LL + 0x0c080400LL;
-    return _mm512_set1_epi64(word | (word + 0x20202020LL) << 32);
+/* Selects bytes `first` and `first` + 1 of every word of one register, each followed by the
+ * same byte of another. */
+static inline __m512i tqk_pairs_avx512(int first) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i word = _mm512_mullo_epi32(lane, _mm512_set1_epi32(0x04040404));
+    return _mm512_add_epi32(word, _mm512_set1_epi32(0x41014000 + first * 0x01010101));
 }
 
 /* bias 128: unsigned operands, for queries, which are signed; 0: signed ones, for weights, which
@@ -95,13 +100,10 @@ static inline struct tqk_table_avx512 tqk_table_of_avx512(const struct tqi_rows 
     /* 4 bits: floor(v2 / 2), the other half is added later; else v2 is even. */
     __m256i value = _mm256_srai_epi16(_mm256_permutexvar_epi16(index, v2), 1);
     __m128i bytes = _mm256_cvtepi16_epi8(_mm256_add_epi16(value, _mm256_set1_epi16((short)bias)));
-    struct tqk_table_avx512 t = {_mm512_broadcast_i32x4(bytes), tqk_nibble_control_avx512(0),
-                                 tqk_nibble_control_avx512(4)};
+    struct tqk_table_avx512 t = {_mm512_broadcast_i32x4(bytes), tqk_pairs_avx512(0),
+                                 tqk_pairs_avx512(2)};
     return t;
 }
-
-/* Integer formats as constants of the inlined kernels. */
-enum tqk_source_avx512 { TQK_LM4, TQK_LM3, TQK_LM2, TQK_INT8 };
 
 /* Operands of 4 elements along the sum that one word gives. */
 TQK_INLINE uint32_t tqk_operands_avx512(enum tqk_source_avx512 source) {
@@ -120,18 +122,28 @@ TQK_INLINE __m512i tqk_word_avx512(const struct tqk_codes_avx512 *c, enum tqk_so
                                : tqk_line_avx512(c, word, at);
 }
 
-/* Operands of a word: codes 0..3, then 4..7. */
+/* Whether the operands of a word are its even and its odd codes instead of the first and the last
+ * four: 4 bits have signs beside the byte that a permutation makes of a nibble, fewer bits can
+ * stay in their bytes. */
+static inline bool tqk_splits_nibbles_avx512(const struct tqi_rows *rows) {
+    return rows->format->kind == TQI_KIND_LM && rows->format->bits < 4;
+}
+
+/* Operands of a word. Multiplies run on two of four ports, so nothing here asks for these two
+ * alone, as VPMULTISHIFTQB does. */
 TQK_INLINE void tqk_expand_avx512(const struct tqk_table_avx512 *t, enum tqk_source_avx512 source,
                                   __m512i word, __m512i out[2]) {
     if (source == TQK_INT8) {
         out[0] = _mm512_xor_si512(word, t->bytes);
         return;
     }
-    __m512i low = _mm512_multishift_epi64_epi8(t->low, word);
-    __m512i high = _mm512_multishift_epi64_epi8(t->high, word);
-    if (source == TQK_LM4) { /* XOR placement: signs stand in the byte of their code */
-        __m512i level = _mm512_set1_epi8(7);
-        low = _mm512_ternarylogic_epi32(level, low, _mm512_srli_epi16(word, 4), 0xca);
+    __m512i low = word, high = _mm512_srli_epi16(word, 4);
+    if (source == TQK_LM4) { /* XOR placement */
+        const __m512i level = _mm512_set1_epi8(7);
+        __m512i shifted = high;
+        low = _mm512_permutex2var_epi8(word, t->low, shifted);
+        high = _mm512_permutex2var_epi8(word, t->high, shifted);
+        low = _mm512_ternarylogic_epi32(level, low, shifted, 0xca); /* level ? low : shifted */
         high = _mm512_ternarylogic_epi32(level, high, word, 0xca);
     }
     out[0] = _mm512_permutexvar_epi8(low, t->bytes);

@@ -2,6 +2,7 @@
 #ifndef TQI_KERNEL_AVX512_DOT_H
 #define TQI_KERNEL_AVX512_DOT_H
 
+#include <float.h>
 #include <string.h>
 
 #include "kernel/avx512/avx512.h"
@@ -13,27 +14,34 @@ TQK_INLINE __m512i tqk_spread32_avx512(const uint8_t *at) {
     return _mm512_set1_epi32(x);
 }
 
-/* Where the scores of a tile go. */
+/* Where the scores of 16 tokens of a tile go. */
 struct tqk_target_avx512 {
-    float *scores; /* of the first token of the tile */
-    uint32_t stride;
-    uint32_t first, last; /* of the tile */
+    float *scores;   /* of the first row and the first of the tokens in the tile */
+    uint32_t stride; /* of rows */
+    __mmask16 keep;  /* tokens in the tile */
+    __mmask16 mask;  /* as many from 0 on */
 };
 
-/* Scores of tokens [token, + 16) of one row, those in the tile. */
-TQK_INLINE void tqk_put_scores_avx512(const struct tqk_target_avx512 *t, uint32_t r, uint32_t token,
-                                      __m512 s) {
-    float *to = t->scores + (size_t)r * t->stride;
-    if (token >= t->first) {
-        uint32_t n = t->last - token;
-        __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
-        _mm512_mask_storeu_ps(to + (token - t->first), mask, s);
-        return;
-    }
-    uint32_t skip = t->first - token, n = t->last - t->first;
-    __mmask16 keep = (__mmask16)(0xffffu << skip), mask = (__mmask16)(0xffffu >> skip);
-    mask = (__mmask16)(n >= 16 ? mask : mask & ((1u << n) - 1));
-    _mm512_mask_storeu_ps(to, mask, _mm512_maskz_compress_ps(keep, s));
+static inline struct tqk_target_avx512 tqk_target_avx512(const struct tqi_tile *tile, float *scores,
+                                                         uint32_t stride, uint32_t token) {
+    uint32_t left = tile->last - token, skip = token < tile->first ? tile->first - token : 0;
+    uint32_t keep = (left >= 16 ? 0xffffu : (1u << left) - 1) >> skip << skip;
+    struct tqk_target_avx512 t = {scores + (token + skip - tile->first), stride, (__mmask16)keep,
+                                  (__mmask16)(keep >> skip)};
+    return t;
+}
+
+/* Scores of one row. What leaves binary32 saturates, so that finite rows stay finite; NaN stays. */
+TQK_INLINE void tqk_put_scores_avx512(const struct tqk_target_avx512 *t, uint32_t r, __m512 s) {
+    s = _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), _mm512_min_ps(_mm512_set1_ps(FLT_MAX), s));
+    if (t->keep != t->mask)
+        s = _mm512_maskz_compress_ps(t->keep, s);
+    _mm512_mask_storeu_ps(t->scores + (size_t)r * t->stride, t->mask, s);
+}
+
+/* Rows that are taken together when so many are left. */
+static inline uint32_t tqk_rows_together_avx512(uint32_t left) {
+    return left >= 8 ? 8 : left >= 4 ? 4 : left;
 }
 
 /* sum[r * columns + c] = row r . panel c. Rows lie row_bytes apart, panels panel_bytes. */

@@ -6,18 +6,20 @@
 
 #include "kernel/avx512/avx512.h"
 #include "kernel/avx512/dot_avx512.h"
+#include "kernel/avx512/weights_avx512.h"
 
 size_t tqk_query_bytes_avx512(const struct tqi_rows *k) {
-    size_t element = tqk_is_integer_avx512(k) ? 8 : sizeof(float);
+    size_t element = tqk_is_integer_avx512(k) ? 2 : sizeof(float);
     return sizeof(struct tqk_query_avx512) + (k->layout.dim_pad * element + 63) / 64 * 64;
 }
 
-/* Panels of either side, then planes of probabilities. */
+/* Panels of either side, then probabilities; or weights. */
 size_t tqk_scratch_bytes_avx512(const struct tqi_rows *rows) {
     const struct tqi_layout *l = &rows->layout;
     uint32_t elements = l->dim_pad > l->tokens ? l->dim_pad : l->tokens;
-    return 2 * tqk_panel_bytes_avx512(elements) +
-           (size_t)TQK_TILE_ROWS_AVX512 * l->tokens * sizeof(float);
+    size_t panels = 2 * tqk_panel_bytes_avx512(elements) +
+                    (size_t)TQK_TILE_ROWS_AVX512 * l->tokens * sizeof(float);
+    return tqk_is_integer_avx512(rows) ? tqk_weights_scratch_avx512() : panels;
 }
 
 /* Exponent that brings a row of queries so far down that its sums with the largest of keys stay
@@ -61,12 +63,13 @@ void tqk_prepare_avx512(const struct tqi_rows *k, const float *row, void *query)
 struct block {
     const uint8_t *panel, *queries;
     size_t panel_bytes, query_bytes;
-    uint32_t dim, dim_pad, token;
+    uint32_t dim, dim_pad;
     __m512 gain[2];
+    struct tqk_target_avx512 target[2];
 };
 
-TQK_INLINE void score_float(const struct block *b, const struct tqk_target_avx512 *t,
-                            uint32_t first_row, uint32_t rows, uint32_t columns) {
+TQK_INLINE void score_float(const struct block *b, uint32_t first_row, uint32_t rows,
+                            uint32_t columns) {
     __m512 sum[TQK_ROW_BLOCK_AVX512 * 2];
     const uint8_t *q = b->queries + first_row * b->query_bytes;
     /* Padding dims may hold NaN, which 0 does not silence. */
@@ -80,25 +83,25 @@ TQK_INLINE void score_float(const struct block *b, const struct tqk_target_avx51
         TQK_UNROLL
         for (uint32_t c = 0; c < columns; c++) {
             __m512 s = _mm512_mul_ps(_mm512_mul_ps(sum[r * columns + c], b->gain[c]), scale);
-            tqk_put_scores_avx512(t, first_row + r, b->token + c * 16, s);
+            tqk_put_scores_avx512(&b->target[c], first_row + r, s);
         }
     }
 }
 
-typedef void block_fn(const struct block *b, const struct tqk_target_avx512 *t, uint32_t n_rows);
+typedef void block_fn(const struct block *b, uint32_t n_rows);
 
 /* Rows in blocks of 4, then what is left. */
-#define ROWS(name, stage, columns)                                                                \
-    static void name(const struct block *b, const struct tqk_target_avx512 *t, uint32_t n_rows) { \
-        uint32_t r = 0;                                                                           \
-        for (; r + 4 <= n_rows; r += 4)                                                           \
-            stage(b, t, r, 4, columns);                                                           \
-        if (n_rows - r == 3)                                                                      \
-            stage(b, t, r, 3, columns);                                                           \
-        else if (n_rows - r == 2)                                                                 \
-            stage(b, t, r, 2, columns);                                                           \
-        else if (n_rows - r == 1)                                                                 \
-            stage(b, t, r, 1, columns);                                                           \
+#define ROWS(name, stage, columns)                             \
+    static void name(const struct block *b, uint32_t n_rows) { \
+        uint32_t r = 0;                                        \
+        for (; r + 4 <= n_rows; r += 4)                        \
+            stage(b, r, 4, columns);                           \
+        if (n_rows - r == 3)                                   \
+            stage(b, r, 3, columns);                           \
+        else if (n_rows - r == 2)                              \
+            stage(b, r, 2, columns);                           \
+        else if (n_rows - r == 1)                              \
+            stage(b, r, 1, columns);                           \
     }
 ROWS(float_one, score_float, 1)
 ROWS(float_two, score_float, 2)
@@ -107,7 +110,6 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const v
                   uint32_t n_rows, uint32_t score_stride, float *scores, uint8_t *scratch,
                   tqk_unpack_k_fn_avx512 *unpack, block_fn *one, block_fn *two) {
     const struct tqi_layout *l = &k->layout;
-    struct tqk_target_avx512 target = {scores, score_stride, tile->first, tile->last};
     struct block b = {.panel = scratch,
                       .queries = queries,
                       .panel_bytes = tqk_panel_bytes_avx512(l->dim_pad),
@@ -118,10 +120,11 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const v
         uint32_t panels =
             token % l->group == 0 && token + 16 < tile->last && l->group == 32 ? 2 : 1;
         unpack(k, tile, token, panels, scratch);
-        b.token = token;
-        for (uint32_t c = 0; c < panels; c++)
+        for (uint32_t c = 0; c < panels; c++) {
+            b.target[c] = tqk_target_avx512(tile, scores, score_stride, token + c * 16);
             b.gain[c] = _mm512_set1_ps(k->format->kind == TQI_KIND_FP8 ? tile->scale : 1);
-        (panels == 2 ? two : one)(&b, &target, n_rows);
+        }
+        (panels == 2 ? two : one)(&b, n_rows);
         token += panels * 16;
     }
 }

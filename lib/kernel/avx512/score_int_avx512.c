@@ -1,7 +1,10 @@
-/* Stage score, integer formats. A line is 4 lanes of dims by 4 tokens and is multiplied as it
- * lies: the query's planes hold, for every 4 dims of a lane, the 4 lanes repeated for 4
- * tokens. Decoding and multiplying alternate in one loop, so that they run on different
- * ports at the same time. */
+/* Stage score, integer formats. A line is 4 lanes of dims by 4 tokens; four lines transposed in
+ * pieces of 16 bytes give one lane of 16 tokens, whose sums need no step across. A word is
+ * decoded once for up to 8 query rows; decoding and multiplying alternate in one loop, so that
+ * they run on different ports at the same time.
+ *
+ * Bound: 4 VPDPBUSD a row for every 64 bytes of 4-bit codes, one a cycle on cores with two
+ * 256-bit multipliers (Zen 4), two on cores with 512-bit ones. */
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -43,19 +46,9 @@ static int to_range(float *x, uint32_t n) {
     return e;
 }
 
-/* Four dims of every lane, given as bytes in dim order, repeated for four tokens. */
-static __m512i repeat(const uint8_t *plane, uint32_t lane_dims) {
-    const __m512i order = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    int32_t x[4];
-    for (uint32_t t = 0; t < 4; t++)
-        memcpy(&x[t], plane + t * lane_dims, sizeof x[t]);
-    __m128i four = _mm_setr_epi32(x[0], x[1], x[2], x[3]);
-    return _mm512_permutexvar_epi32(order, _mm512_castsi128_si512(four));
-}
-
-/* x * scale to the planes of a query; returns the sum of the integers. */
-static int32_t put_planes(const float *x, uint32_t dim_pad, float scale, uint8_t *to) {
-    uint8_t high[TQK_DIM_LIMIT_AVX512], low[TQK_DIM_LIMIT_AVX512];
+/* x * scale as 256 * high + low, bytes in dim order; returns the sum of the integers. */
+static int32_t split_row(const float *x, uint32_t dim_pad, float scale, uint8_t *high,
+                         uint8_t *low) {
     __m512 factor = _mm512_set1_ps(scale);
     __m512i sum = _mm512_setzero_si512(), half = _mm512_set1_epi32(128);
     for (uint32_t i = 0; i < dim_pad; i += 16) {
@@ -65,11 +58,23 @@ static int32_t put_planes(const float *x, uint32_t dim_pad, float scale, uint8_t
         _mm_storeu_si128((__m128i *)(void *)(high + i), _mm512_cvtepi32_epi8(h));
         _mm_storeu_si128((__m128i *)(void *)(low + i), _mm512_cvtepi32_epi8(v));
     }
-    for (uint32_t i = 0; i < dim_pad / 16; i++) {
-        _mm512_storeu_si512(to + (size_t)i * 128, repeat(high + i * 4, dim_pad / 4));
-        _mm512_storeu_si512(to + (size_t)i * 128 + 64, repeat(low + i * 4, dim_pad / 4));
-    }
     return _mm512_reduce_add_epi32(sum);
+}
+
+/* The planes of a query: for word j of lane t (8 dims, for int8 two words of 4) 16 bytes at
+ * 4 j + t: high and low bytes of the first operand, then of the second. */
+static void put_planes(const struct tqi_rows *k, const uint8_t *high, const uint8_t *low,
+                       uint8_t *to) {
+    uint32_t per_lane = k->layout.dim_pad / 32;
+    const __m128i order =
+        _mm_cvtsi64_si128(tqk_splits_nibbles_avx512(k) ? 0x0705030106040200 : 0x0706050403020100);
+    for (uint32_t i = 0; i < 4 * per_lane; i++) {
+        uint32_t t = i / per_lane, j = i % per_lane;
+        __m128i h = _mm_loadl_epi64((const __m128i *)(const void *)(high + (size_t)i * 8));
+        __m128i l = _mm_loadl_epi64((const __m128i *)(const void *)(low + (size_t)i * 8));
+        h = _mm_unpacklo_epi32(_mm_shuffle_epi8(h, order), _mm_shuffle_epi8(l, order));
+        _mm_storeu_si128((__m128i *)(void *)(to + (size_t)(4 * j + t) * 16), h);
+    }
 }
 
 void tqk_prepare_int_avx512(const struct tqi_rows *k, const float *row, void *query) {
@@ -80,14 +85,16 @@ void tqk_prepare_int_avx512(const struct tqi_rows *k, const float *row, void *qu
     memcpy(x, row, l->dim * sizeof *x);
     int e = to_range(x, l->dim);
     if (e == INT_MIN) {
-        memset(q->data, 0, (size_t)l->dim_pad * 8);
+        memset(q->data, 0, (size_t)l->dim_pad * 2);
         q->bias = 0;
         q->scale = NAN;
         return;
     }
     tqk_rotate_avx512(&k->rotation, x);
+    uint8_t high[TQK_DIM_LIMIT_AVX512], low[TQK_DIM_LIMIT_AVX512];
     float most = largest_of(x, l->dim_pad), limit = tqk_query_limit_avx512(l->dim_pad);
-    int32_t sum = put_planes(x, l->dim_pad, most > 0 ? limit / most : 0, q->data);
+    int32_t sum = split_row(x, l->dim_pad, most > 0 ? limit / most : 0, high, low);
+    put_planes(k, high, low, q->data);
     q->bias = tqk_bias_avx512(k, sum);
     q->scale = (float)(ldexp((double)most / (double)limit, e) / sqrt((double)l->dim) *
                        tqk_panel_unit_avx512(k) / TQK_SCORE_UNIT_AVX512);
@@ -101,113 +108,141 @@ struct block {
     struct tqk_table_avx512 table;
     uint32_t word, words; /* the first of a lane, how many */
     size_t at;            /* of the tokens in a slab */
+    const uint8_t *ahead; /* what to prefetch */
     size_t query_bytes;
+    __m512 gain;
+    struct tqk_target_avx512 target;
 };
 
-/* Sums of 2 x 4 tokens, at `at` in the slab: for every row two registers of 4 lanes by 4
- * tokens. */
-TQK_INLINE void dot(struct block *b, enum tqk_source_avx512 source, const uint8_t *query, size_t at,
-                    uint32_t rows, __m512i *sum) {
-    const uint8_t *ahead = b->codes.ahead;
-    __m512i high[8], low[8];
+/* Few rows take a second pair of sums, so that a multiply need not wait for the one before. */
+TQK_INLINE uint32_t chains(uint32_t rows) {
+    return rows < 3 ? 2 : 1;
+}
+
+/* One lane of a word: 16 tokens by 8 dims (int8: 4). */
+TQK_INLINE void multiply(const struct tqk_table_avx512 *table, enum tqk_source_avx512 source,
+                         __m512i word, const uint8_t *query, size_t query_bytes, uint32_t rows,
+                         __m512i *high, __m512i *low) {
+    __m512i x[2];
+    tqk_expand_avx512(table, source, word, x);
     TQK_UNROLL
-    for (uint32_t i = 0; i < rows * 2; i++) {
-        high[i] = low[i] = _mm512_setzero_si512();
-    }
-    for (uint32_t w = 0; w < b->words; w++) {
-        __m512i x[2], y[2];
-        ahead = tqk_ahead_avx512(ahead, tqk_line_step_avx512(source));
-        ahead = tqk_ahead_avx512(ahead, tqk_line_step_avx512(source));
-        tqk_expand_avx512(&b->table, source, tqk_word_avx512(&b->codes, source, b->word + w, at),
-                          x);
-        tqk_expand_avx512(&b->table, source,
-                          tqk_word_avx512(&b->codes, source, b->word + w, at + 64), y);
+    for (uint32_t i = 0; i < tqk_operands_avx512(source); i++) {
         TQK_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
-            const uint8_t *q = query + r * b->query_bytes;
-            TQK_UNROLL
-            for (uint32_t i = 0; i < tqk_operands_avx512(source); i++) {
-                const uint8_t *from = q + (size_t)(w * tqk_operands_avx512(source) + i) * 128;
-                __m512i h = _mm512_load_si512(from), l = _mm512_load_si512(from + 64);
-                TQK_KEEP(h);
-                TQK_KEEP(l);
-                high[2 * r] = _mm512_dpbusd_epi32(high[2 * r], x[i], h);
-                high[2 * r + 1] = _mm512_dpbusd_epi32(high[2 * r + 1], y[i], h);
-                low[2 * r] = _mm512_dpbusd_epi32(low[2 * r], x[i], l);
-                low[2 * r + 1] = _mm512_dpbusd_epi32(low[2 * r + 1], y[i], l);
-            }
+            const uint8_t *q = query + r * query_bytes + 8 * i;
+            uint32_t to = chains(rows) * r + i % chains(rows);
+            high[to] = _mm512_dpbusd_epi32(high[to], x[i], tqk_spread32_avx512(q));
+            low[to] = _mm512_dpbusd_epi32(low[to], x[i], tqk_spread32_avx512(q + 4));
         }
     }
-    b->codes.ahead = ahead;
-    TQK_UNROLL
-    for (uint32_t i = 0; i < rows * 2; i++) {
-        sum[i / 2 * 4 + i % 2] = _mm512_add_epi32(_mm512_slli_epi32(high[i], 8), low[i]);
+}
+
+/* Sums of rows and 16 keys, which lie in 4 lines. Everything the loop needs is a local: the
+ * compiler then keeps addresses in general registers. */
+TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const uint8_t *query,
+                    uint32_t rows, __m512i *high, __m512i *low) {
+    const struct tqk_table_avx512 table = b->table;
+    const size_t query_bytes = b->query_bytes;
+    const uint32_t words = b->words;
+    const bool plain = source == TQK_LM4 || source == TQK_INT8; /* a slab a word */
+    struct tqk_codes_avx512 codes = b->codes;
+    const uint8_t *ahead = b->ahead;
+    codes.lanes = 0xffff; /* lines of keys are whole */
+    codes.at += plain ? b->at + b->word * codes.slab : 0;
+    for (uint32_t w = 0; w < words; w++) {
+        __m512i x[4];
+        TQK_UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            ahead = tqk_ahead_avx512(ahead, tqk_line_step_avx512(source));
+            x[i] = plain ? tqk_line_avx512(&codes, 0, i * 64)
+                         : tqk_word_avx512(&codes, source, b->word + w, b->at + i * 64);
+        }
+        codes.at += plain ? codes.slab : 0;
+        tqk_transpose_avx512(x);
+        TQK_UNROLL
+        for (uint32_t t = 0; t < 4; t++) {
+            multiply(&table, source, x[t], query + (size_t)t * 16, query_bytes, rows, high, low);
+        }
+        /* int8 takes two words for the 8 dims of a query's 16 bytes. */
+        query += source != TQK_INT8 ? 64 : w % 2 ? 56 : 8;
     }
 }
 
-/* Adds the 4 lanes of 4 registers: 16 tokens in order. */
-TQK_INLINE __m512i add_lanes(const __m512i *x) {
-    __m512i a = _mm512_add_epi32(_mm512_shuffle_i32x4(x[0], x[1], 0x44),
-                                 _mm512_shuffle_i32x4(x[0], x[1], 0xee));
-    __m512i b = _mm512_add_epi32(_mm512_shuffle_i32x4(x[2], x[3], 0x44),
-                                 _mm512_shuffle_i32x4(x[2], x[3], 0xee));
-    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
-}
-
-TQK_INLINE void score_rows(struct block *b, enum tqk_source_avx512 source,
-                           const struct tqk_target_avx512 *t, const uint8_t *queries,
-                           uint32_t first_row, uint32_t rows, uint32_t token, __m512 gain) {
-    __m512i sum[16];
+TQK_INLINE void score_rows(const struct block *b, enum tqk_source_avx512 source,
+                           const uint8_t *queries, uint32_t first_row, uint32_t rows) {
     const uint8_t *q = queries + first_row * b->query_bytes;
-    const uint8_t *data = q + offsetof(struct tqk_query_avx512, data);
-    dot(b, source, data, b->at, rows, sum);
-    dot(b, source, data, b->at + 128, rows, sum + 2);
+    const size_t header = offsetof(struct tqk_query_avx512, data);
+    __m512i high[8], low[8];
+    TQK_UNROLL
+    for (uint32_t i = 0; i < rows * chains(rows); i++) {
+        high[i] = low[i] = _mm512_setzero_si512();
+    }
+    dot(b, source, q + header, rows, high, low);
     TQK_UNROLL
     for (uint32_t r = 0; r < rows; r++) {
         const struct tqk_query_avx512 *query = (const void *)(q + r * b->query_bytes);
-        __m512i x = _mm512_add_epi32(add_lanes(sum + r * 4), _mm512_set1_epi32(query->bias));
+        uint32_t c = chains(rows) * r;
+        if (chains(rows) == 2) {
+            high[c] = _mm512_add_epi32(high[c], high[c + 1]);
+            low[c] = _mm512_add_epi32(low[c], low[c + 1]);
+        }
+        __m512i x = _mm512_add_epi32(_mm512_slli_epi32(high[c], 8), low[c]);
+        x = _mm512_add_epi32(x, _mm512_set1_epi32(query->bias));
         __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(query->scale));
-        tqk_put_scores_avx512(t, first_row + r, token, _mm512_mul_ps(s, gain));
+        tqk_put_scores_avx512(&b->target, first_row + r, _mm512_mul_ps(s, b->gain));
     }
 }
 
-TQK_INLINE void score(const struct tqi_rows *k, enum tqk_source_avx512 source,
-                      const struct tqi_tile *tile, const void *queries, uint32_t n_rows,
-                      uint32_t score_stride, float *scores) {
+/* Functions of their own, so that each has all registers. */
+typedef void rows_fn(const struct block *b, const uint8_t *queries, uint32_t first_row);
+#define ROWS(name, source, rows)                                                                  \
+    static __attribute__((noinline)) void name##_##rows(const struct block *b,                    \
+                                                        const uint8_t *queries, uint32_t first) { \
+        score_rows(b, source, queries, first, rows);                                              \
+    }
+#define BLOCKS(name, source)                                                       \
+    ROWS(name, source, 1)                                                          \
+    ROWS(name, source, 2)                                                          \
+    ROWS(name, source, 3)                                                          \
+    ROWS(name, source, 4)                                                          \
+    ROWS(name, source, 8)                                                          \
+    static rows_fn *const name[9] = {NULL, name##_1, name##_2, name##_3, name##_4, \
+                                     NULL, NULL,     NULL,     name##_8};
+BLOCKS(lm4, TQK_LM4)
+BLOCKS(lm3, TQK_LM3)
+BLOCKS(lm2, TQK_LM2)
+BLOCKS(int8, TQK_INT8)
+
+static void score(const struct tqi_rows *k, rows_fn *const by_rows[9], const struct tqi_tile *tile,
+                  const uint8_t *queries, uint32_t n_rows, uint32_t score_stride, float *scores) {
     const struct tqi_layout *l = &k->layout;
-    struct tqk_target_avx512 target = {scores, score_stride, tile->first, tile->last};
     struct block b = {.codes = tqk_codes_of_k_avx512(l, tile),
                       .table = tqk_table_of_avx512(k, 128),
-                      .words = l->dim_pad / (source == TQK_INT8 ? 16 : 32),
+                      .words = l->dim_pad / (l->bits == 8 ? 16 : 32),
                       .query_bytes = tqk_query_bytes_avx512(k)};
     for (uint32_t token = tile->first & ~15u; token < tile->last; token += 16) {
         const uint8_t *gains = tile->blob + l->gains + (size_t)token * 2;
-        __m512 gain = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)gains));
-        uint32_t group = l->group == 32 ? token / 32 : token / 16;
+        uint32_t group = l->group == 32 ? token / 32 : token / 16, rows;
+        b.gain = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)gains));
+        b.target = tqk_target_avx512(tile, scores, score_stride, token);
         b.word = group * b.words;
         b.at = (size_t)(token - group * l->group) * 16;
-        uint32_t r = 0;
-        b.codes.ahead =
-            tile->blob + l->codes + l->codes_size + (size_t)token * l->dim_pad / 8 * l->bits;
-        for (; r + 4 <= n_rows; r += 4)
-            score_rows(&b, source, &target, queries, r, 4, token, gain);
-        if (n_rows - r == 3)
-            score_rows(&b, source, &target, queries, r, 3, token, gain);
-        else if (n_rows - r == 2)
-            score_rows(&b, source, &target, queries, r, 2, token, gain);
-        else if (n_rows - r == 1)
-            score_rows(&b, source, &target, queries, r, 1, token, gain);
+        b.ahead = b.codes.ahead + (size_t)token * l->dim_pad / 8 * l->bits;
+        for (uint32_t r = 0; r < n_rows; r += rows) {
+            rows = tqk_rows_together_avx512(n_rows - r);
+            by_rows[rows](&b, queries, r);
+        }
     }
 }
 
-#define SCORE(format, source)                                                                     \
+#define SCORE(format)                                                                             \
     void tqk_score_##format##_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,       \
                                      const void *queries, uint32_t n_rows, uint32_t score_stride, \
                                      void *scores, void *scratch) {                               \
         (void)scratch;                                                                            \
-        score(k, source, tile, queries, n_rows, score_stride, scores);                            \
+        score(k, format, tile, queries, n_rows, score_stride, scores);                            \
     }
-SCORE(lm4, TQK_LM4)
-SCORE(lm3, TQK_LM3)
-SCORE(lm2, TQK_LM2)
-SCORE(int8, TQK_INT8)
+SCORE(lm4)
+SCORE(lm3)
+SCORE(lm2)
+SCORE(int8)

@@ -1,0 +1,27 @@
+/* Exponentials of 16 lanes. */
+#ifndef TQI_KERNEL_AVX512_EXP_H
+#define TQI_KERNEL_AVX512_EXP_H
+
+#include "kernel/avx512/avx512.h"
+
+#define TQK_LOG2_E 1.44269504088896340736
+
+/* 2^y, y small or negative, relative error below 3e-7; NaN stays NaN. */
+TQK_INLINE __m512 tqk_exp2_avx512(__m512 y) {
+    y = _mm512_max_ps(_mm512_set1_ps(-200), y);
+    __m512 n = _mm512_roundscale_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 f = _mm512_sub_ps(y, n), p = _mm512_set1_ps(1.33908634e-3f);
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.67603192e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.55035711e-2f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.40221075e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.93147188e-1f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* The first n of 16 lanes. */
+static inline __mmask16 tqk_first_avx512(uint32_t n) {
+    return (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
+}
+
+#endif
