@@ -12,8 +12,7 @@ extern "C" {
  * that starts there. A cudaError_t. */
 int random_words(uint64_t seed, uint64_t stream, uint64_t first, uint32_t n, uint32_t *out);
 /* The same by one thread from the first on. */
-int random_words_in_turn(uint64_t seed, uint64_t stream, uint64_t first, uint32_t n,
-                         uint32_t *out);
+int random_words_in_turn(uint64_t seed, uint64_t stream, uint64_t first, uint32_t n, uint32_t *out);
 
 #ifdef __cplusplus
 }
