@@ -107,7 +107,7 @@ tq_status fill_batch(Batch *b) {
     }
     /* no step yet: replayed launches find nothing to do */
     TQI_CUDA(cudaMemset(b->room.memory, 0, b->room.step_bytes));
-    return check(cudaEventRecord(b->room.done, 0), "marking the workspace");
+    return check(cudaEventRecord(b->room.done, nullptr), "marking the workspace");
 }
 
 } /* namespace */
@@ -262,7 +262,9 @@ tq_status attend_on(Batch *b, const tqi_step_attend *from, bool whole, cudaStrea
     Room *room = &b->room;
     Attend attend;
     bool made;
-    TQI_TRY(make_attend(b->state, room, call_of(from), &attend));
+    AttendCall call = call_of(from);
+    call.few_rows = room->limits.launch_rows;
+    TQI_TRY(make_attend(b->state, room, call, &attend));
     uint32_t index = find_plan(room, attend.way, &made);
     PlanJob plan = plan_of(*room, index, attend.way, b->state->overlap);
     if (!made && index != KEPT_PLANS)

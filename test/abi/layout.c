@@ -5,6 +5,7 @@
  */
 #include <stddef.h>
 
+#include "tq/recommend.h"
 #include "tq/snapshot.h"
 #include "tq/paged.h"
 #include "tq/tq.h"
@@ -118,6 +119,25 @@ AT(tq_cache_stats, host_bytes, 40);
 AT(tq_cache_stats, device_bytes, 48);
 AT(tq_cache_stats, nan_values, 56);
 AT(tq_cache_stats, inf_values, 64);
+
+SIZE(tq_recommend_query, 40);
+AT(tq_recommend_query, struct_size, 0);
+AT(tq_recommend_query, device, 4);
+AT(tq_recommend_query, head_dim, 8);
+AT(tq_recommend_query, max_millibits, 12);
+AT(tq_recommend_query, flags, 16);
+AT(tq_recommend_query, reserved, 20);
+AT(tq_recommend_query, max_dot_error, 24);
+AT(tq_recommend_query, max_mse, 32);
+
+SIZE(tq_recommendation, 288);
+AT(tq_recommendation, struct_size, 0);
+AT(tq_recommendation, variant, 4);
+AT(tq_recommendation, millibits, 8);
+AT(tq_recommendation, page_tokens, 12);
+AT(tq_recommendation, dot_error, 16);
+AT(tq_recommendation, mse, 24);
+AT(tq_recommendation, reason, 32);
 
 SIZE(tq_blob_info, 64);
 AT(tq_blob_info, struct_size, 0);

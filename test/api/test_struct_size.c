@@ -1,9 +1,11 @@
-/* Structs that begin with struct_size, from callers with an older or a newer header: every
- * struct of tq.h, in and out. */
+/* Every struct that begins with struct_size, in and out, from callers of older and newer headers.
+ */
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/blob.h"
 #include "common/rig.h"
+#include "tq/recommend.h"
 
 enum { LIMIT = 4096, HEAD_DIM = 32 };
 
@@ -44,6 +46,7 @@ union input {
     tq_cache_config cache;
     tq_attend_params attend;
     tq_codec_config codec;
+    tq_recommend_query recommend;
     uint64_t words[LIMIT / 8 + 2];
 };
 
@@ -79,6 +82,10 @@ static void fill_attend(union input *in) {
 static void fill_codec(union input *in) {
     in->codec.format = TQ_FORMAT_LM3;
     in->codec.dim = HEAD_DIM;
+}
+
+static void fill_recommend(union input *in) {
+    in->recommend.head_dim = HEAD_DIM;
 }
 
 /* Calls that read the struct. Outputs stay untouched when it is refused. */
@@ -142,6 +149,10 @@ static tq_status use_codec(const void *s) {
     return status;
 }
 
+static tq_status use_recommend(const void *s) {
+    return tq_recommend(s, &(tq_recommendation){.struct_size = sizeof(tq_recommendation)});
+}
+
 static const struct input_case {
     const char *name;
     uint32_t size, first; /* bytes now and when it was first published */
@@ -155,6 +166,7 @@ static const struct input_case {
     {"cache config", sizeof(tq_cache_config), 72, fill_cache, use_estimate},
     {"attend params", sizeof(tq_attend_params), 16, fill_attend, use_attend},
     {"codec config", sizeof(tq_codec_config), 24, fill_codec, use_codec},
+    {"recommend query", sizeof(tq_recommend_query), 40, fill_recommend, use_recommend},
 };
 
 static union input filled(const struct input_case *c, uint32_t struct_size) {
@@ -273,6 +285,16 @@ static tq_status get_stats(void *s) {
     return tq_cache_get_stats(rig.cache, s);
 }
 
+static tq_status get_recommendation(void *s) {
+    return tq_recommend(&(tq_recommend_query){.struct_size = 40, .head_dim = HEAD_DIM}, s);
+}
+
+static tq_status get_blob_info(void *s) {
+    struct blob b = blob_save(&rig, seq);
+    tq_status status = tq_blob_inspect(b.bytes, 128, s);
+    return blob_free(&b), status;
+}
+
 static const struct output_case {
     const char *name;
     uint32_t size;
@@ -283,6 +305,8 @@ static const struct output_case {
     {"footprint", sizeof(tq_footprint), get_footprint},
     {"cache config", sizeof(tq_cache_config), get_config},
     {"cache stats", sizeof(tq_cache_stats), get_stats},
+    {"recommendation", sizeof(tq_recommendation), get_recommendation},
+    {"blob info", sizeof(tq_blob_info), get_blob_info},
 };
 
 /* Between canaries, filled with 0xff; as many bytes as struct_size says, within reason. */
