@@ -210,16 +210,7 @@ namespace {
 
 tq_status append_on(Batch *b, const tqi_step_append *from, bool whole, cudaStream_t stream) {
     State *s = b->state;
-    const LayerState *layer = layer_of(from->layer);
-    EncodeJob job = {};
-    job.side[0] = layer->side[0];
-    job.side[1] = layer->side[1];
-    job.rows[0] = rows_in(from->k);
-    job.rows[1] = rows_in(from->v);
-    job.pages = pages_of(from->view);
-    job.n_heads = s->n_kv_heads;
-    job.n_sms = s->n_sms;
-    job.counts = s->counts;
+    EncodeJob job = encode_job_of(s, from->layer, from->view, from->k, from->v);
     uint32_t unit = encode_takes_groups(job.side) ? 0 : 1;
     const Limits &l = b->room.limits;
     job.pieces = b->room.pieces[unit];
@@ -234,6 +225,7 @@ AttendCall call_of(const tqi_step_attend *job) {
     call.view = job->view;
     call.group = job->group;
     call.causal = job->causal;
+    call.fixed = job->invariant != 0;
     call.window = job->window;
     call.scale = job->scale;
     call.softcap = job->softcap;
