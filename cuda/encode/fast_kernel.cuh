@@ -325,13 +325,15 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
         if (i >= n)
             return;
         Unit u = unit_at<Shapes::PARTS>(f, i, n);
-        *room.next = u; /* all lanes write the same */
+        if (threadIdx.x % 32 == 0)
+            *room.next = u;
         if (__popc(u.fresh) > Shapes::FEW_MAX)
             fill_slot<typename Shapes::Many>(f, u, u.first, slot);
     };
     fetch(index);
 #pragma unroll 1
     for (; index < n; index += step) {
+        __syncwarp();
         Unit u = *room.next;
         __syncwarp();
         encode_unit<D>(f, u, index + step, slot, room, fetch);
