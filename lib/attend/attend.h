@@ -11,22 +11,26 @@ struct tqi_attend_seq {
     const uint32_t *pages;
     uint64_t length; /* tokens, of which the last query row sees the last */
     uint32_t n_queries;
-    uint32_t first_row; /* in q, out and lse */
+    uint32_t first_row;                 /* in q, out and lse */
+    const struct tqi_exact_view *exact; /* tokens kept in 16 bits, or NULL */
+    uint64_t n_exact;                   /* how many at most, in any layer that the memory is for */
 };
 
 struct tqi_attend_job {
     const struct tqi_layer *layer;
     struct tqi_page_view view;
-    uint32_t n_queries, group; /* query heads per kv head */
-    uint32_t causal;           /* bottom-right */
-    uint32_t window;           /* last tokens that a query sees; 0 = all */
+    struct tqi_page_view exact_view;    /* of pages for layer->exact; pages and length unused */
+    const struct tqi_exact_view *exact; /* of the sequence, or NULL */
+    uint32_t n_queries, group;          /* query heads per kv head */
+    uint32_t causal;                    /* bottom-right */
+    uint32_t window;                    /* last tokens that a query sees; 0 = all */
     double scale;
     double softcap;  /* of logits, 0 = off */
     tq_rows_in q;    /* strides resolved */
     tq_rows_out out; /* strides resolved */
     float *lse;      /* [query row][n_q_heads] or NULL */
-    /* Filled by the CPU device. The sequences replace n_queries, and pages and length of the
-     * view. */
+    /* Filled by the CPU device. The sequences replace n_queries, exact, and pages and length of
+     * the view. */
     const struct tqi_attend_seq *seqs;
     uint32_t n_seqs;
     const struct tqi_executor *executor;

@@ -38,6 +38,7 @@ struct tqi_device {
     int32_t index;          /* ordinal of the GPU */
     tq_memory page_memory;  /* where pages live */
     uint32_t can_grow;      /* pools without max_pages */
+    uint32_t keeps_rows;    /* 16-bit rows of some tokens beside their codes */
     uint32_t entry_bytes;   /* device memory that a state takes for every page of the pool */
     tq_allocator allocator; /* hooks of contexts that bring none; alloc NULL = the C library's */
     /* TQ_ERR_UNSUPPORTED with the reason when the layer has no kernel here; else fills

@@ -13,13 +13,19 @@ struct tqi_encode_seq {
     uint32_t n_tokens;
     uint32_t first_row;  /* in k and v */
     uint32_t first_item; /* filled by tqi_encode_number() */
+    /* Tokens kept in 16 bits: those before keep_until and those from keep_from on. */
+    const struct tqi_exact_view *exact;
+    uint64_t keep_until, keep_from;
 };
 
 struct tqi_encode_job {
     const struct tqi_layer *layer;
-    struct tqi_page_view view; /* length = tokens before this job */
-    uint32_t n_tokens;         /* pages for them exist and are not shared */
-    tq_rows_in k, v;           /* strides resolved */
+    struct tqi_page_view view;          /* length = tokens before this job */
+    struct tqi_page_view exact_view;    /* of pages for layer->exact; pages and length unused */
+    uint32_t n_tokens;                  /* pages for them exist and are not shared */
+    const struct tqi_exact_view *exact; /* as in tqi_encode_seq */
+    uint64_t keep_until, keep_from;
+    tq_rows_in k, v; /* strides resolved */
     /* Filled by the CPU device. The sequences replace n_tokens, and pages and length of the
      * view. */
     const struct tqi_encode_seq *seqs;

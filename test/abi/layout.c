@@ -83,7 +83,7 @@ SIZE(tq_layer_formats, 8);
 AT(tq_layer_formats, k_format, 0);
 AT(tq_layer_formats, v_format, 4);
 
-SIZE(tq_cache_config, 72);
+SIZE(tq_cache_config, 80);
 AT(tq_cache_config, struct_size, 0);
 AT(tq_cache_config, flags, 4);
 AT(tq_cache_config, n_layers, 8);
@@ -99,16 +99,19 @@ AT(tq_cache_config, max_seqs, 48);
 AT(tq_cache_config, reserved, 52);
 AT(tq_cache_config, max_pages, 56);
 AT(tq_cache_config, seed, 64);
+AT(tq_cache_config, sink_tokens, 72);
+AT(tq_cache_config, recent_tokens, 76);
 
-SIZE(tq_footprint, 40);
+SIZE(tq_footprint, 48);
 AT(tq_footprint, struct_size, 0);
 AT(tq_footprint, page_tokens, 4);
 AT(tq_footprint, bytes_per_token, 8);
 AT(tq_footprint, bytes_per_page, 16);
 AT(tq_footprint, host_bytes, 24);
 AT(tq_footprint, device_bytes, 32);
+AT(tq_footprint, protected_bytes, 40);
 
-SIZE(tq_cache_stats, 72);
+SIZE(tq_cache_stats, 80);
 AT(tq_cache_stats, struct_size, 0);
 AT(tq_cache_stats, n_seqs, 4);
 AT(tq_cache_stats, pages_total, 8);
@@ -119,6 +122,7 @@ AT(tq_cache_stats, host_bytes, 40);
 AT(tq_cache_stats, device_bytes, 48);
 AT(tq_cache_stats, nan_values, 56);
 AT(tq_cache_stats, inf_values, 64);
+AT(tq_cache_stats, protected_bytes, 72);
 
 SIZE(tq_recommend_query, 40);
 AT(tq_recommend_query, struct_size, 0);
@@ -250,4 +254,5 @@ IS(TQ_FORMAT_UNBIASED_DOT, 1u);
 IS(TQ_FORMAT_PORTABLE_CODES, 2u);
 IS(TQ_FORMAT_ROTATED, 4u);
 IS(TQ_ATTEND_CAUSAL, 1u);
+IS(TQ_CACHE_MLA, 1u);
 IS(TQ_ATTEND_ALIBI, 4u);

@@ -51,7 +51,8 @@ ROWS = [
     ("bench", PUBLIC, ANY),
     ("test/oracle", [], HOSTED | CMOCKA),
     ("test/common", PUBLIC, ANY),
-    ("test/unit", PUBLIC + ["lib", "test/common", "cuda/attend/schedule.h"], HOSTED | CMOCKA),
+    ("test/unit", PUBLIC + ["lib", "test/common", "cuda/attend/schedule.h",
+                            "cuda/encode/buckets.h"], HOSTED | CMOCKA),
     ("test/check", PUBLIC + ["lib", "test/common"], ANY),
     ("test/api", PUBLIC + ["test/common"], ANY),
     ("test/abi", PUBLIC, ANY),
@@ -59,7 +60,7 @@ ROWS = [
     ("test/instructions", PUBLIC, ANY),
     ("test/install", PUBLIC, ANY),
     ("test/fuzz", PUBLIC + ["test/common"], ANY),
-    ("test/cuda", PUBLIC + ["test/common", "test/oracle"], ANY),
+    ("test/cuda", PUBLIC + ["test/common", "test/oracle", "lib/base/rng.h"], ANY),
     ("test/accuracy", PUBLIC + ["test/common", "test/oracle", "examples/common"], ANY),
 ]
 
