@@ -110,11 +110,6 @@ TQK_INLINE uint32_t tqk_operands_avx512(enum tqk_source_avx512 source) {
     return source == TQK_INT8 ? 1 : 2;
 }
 
-/* Bytes of a page that one line of a word stands for. */
-TQK_INLINE uint32_t tqk_line_step_avx512(enum tqk_source_avx512 source) {
-    return source == TQK_LM3 ? 48 : source == TQK_LM2 ? 32 : 64;
-}
-
 TQK_INLINE __m512i tqk_word_avx512(const struct tqk_codes_avx512 *c, enum tqk_source_avx512 source,
                                    uint32_t word, size_t at) {
     return source == TQK_LM3   ? tqk_line3_avx512(c, word, at)
