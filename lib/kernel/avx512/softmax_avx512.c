@@ -11,11 +11,9 @@
 /* Probabilities reach 2^LEAD at most. */
 enum { LEAD = 6 };
 
-/* A row of scores. A negative scale turns their order round: `flip` is a sign bit then. */
 struct row {
     float *scores;
     struct tqi_sight span;
-    __m512i flip;
 };
 
 /* Lanes of 16 tokens from t on that are in the span. */
@@ -25,8 +23,7 @@ TQK_INLINE __mmask16 seen(struct tqi_sight span, uint32_t t) {
 }
 
 TQK_INLINE __m512 scores_at(const struct row *row, uint32_t t, __mmask16 mask) {
-    __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(mask, row->scores + t));
-    return _mm512_castsi512_ps(_mm512_xor_si512(bits, row->flip));
+    return _mm512_maskz_loadu_ps(mask, row->scores + t);
 }
 
 /* Moves the maximum of a state if the row leaves it behind. NaN is above nothing: it stays in
@@ -83,14 +80,13 @@ void tqk_softmax_avx512(void *states, size_t state_bytes, void *scores, uint32_t
                         double scale) {
     for (uint32_t r = 0; r < n_rows; r++) {
         struct tqk_state_avx512 *s = (void *)((char *)states + r * state_bytes);
-        struct row row = {(float *)scores + (size_t)r * score_stride, spans[r],
-                          _mm512_set1_epi32(scale < 0 ? INT32_MIN : 0)};
+        struct row row = {(float *)scores + (size_t)r * score_stride, spans[r]};
         if (tqi_sight_empty(spans[r])) { /* nothing to take in: keep max and sum, also when empty */
             s->factor = 1;
             memset(row.scores, 0, n_tokens * sizeof *row.scores);
             continue;
         }
-        s->scale = (float)(fabs(scale) * TQK_SCORE_UNIT_AVX512);
+        s->scale = (float)(scale * TQK_SCORE_UNIT_AVX512);
         update(s, &row, n_tokens);
     }
 }
