@@ -32,7 +32,7 @@ TQK_INLINE void multiply(const struct tqk_table_avx512 *table, enum tqk_source_a
     __m512i x[2][2];
     TQK_UNROLL
     for (uint32_t c = 0; c < n; c++) {
-        tqk_expand_avx512(table, source, words[c], x[c]);
+        tqk_expand_avx512(table, source, rows, words[c], x[c]);
     }
     TQK_UNROLL
     for (uint32_t i = 0; i < tqk_operands_avx512(source); i++) {

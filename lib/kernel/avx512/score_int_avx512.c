@@ -123,7 +123,7 @@ TQK_INLINE void multiply(const struct tqk_table_avx512 *table, enum tqk_source_a
                          __m512i word, const uint8_t *query, size_t query_bytes, uint32_t rows,
                          __m512i *high, __m512i *low) {
     __m512i x[2];
-    tqk_expand_avx512(table, source, word, x);
+    tqk_expand_avx512(table, source, rows, word, x);
     TQK_UNROLL
     for (uint32_t i = 0; i < tqk_operands_avx512(source); i++) {
         TQK_UNROLL
