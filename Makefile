@@ -74,6 +74,7 @@ help:
 	@echo 'make check-asan address and undefined-behaviour sanitizers'
 	@echo 'make docs       documentation site in build/docs/html'
 	@echo 'make bench      decode and append on this CPU; bench-cuda on a GPU; peers brings ggml'
+	@echo 'make bench-tables: docs/PERFORMANCE.md and docs/plots'
 	@echo 'make fuzz check-tsan check-msan check-valgrind tidy cppcheck coverage: the slow tier'
 	@echo 'make lint       include rules, sizes, formatting'
 	@echo 'make tables     codebook_data.h and hadamard_data.h from their program'

@@ -65,7 +65,7 @@ def main():
     print("torch %s, CUDA %s, cuDNN %s, %s" % (torch.__version__, torch.version.cuda,
                                                torch.backends.cudnn.version(),
                                                torch.cuda.get_device_name()))
-    for batch, tokens in [(1, 32768), (16, 32768), (64, 32768), (64, 4096)]:
+    for batch, tokens in [(1, 32768), (4, 32768), (16, 32768), (64, 32768), (64, 4096)]:
         for name, backend in BACKENDS:
             ms = measure(backend, batch, tokens, 8)
             if ms:

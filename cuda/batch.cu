@@ -107,7 +107,7 @@ tq_status fill_batch(Batch *b) {
     }
     /* no step yet: replayed launches find nothing to do */
     TQI_CUDA(cudaMemset(b->room.memory, 0, b->room.step_bytes));
-    return check(cudaEventRecord(b->room.done, 0), "marking the workspace");
+    return check(cudaEventRecord(b->room.done, nullptr), "marking the workspace");
 }
 
 } /* namespace */
@@ -210,16 +210,7 @@ namespace {
 
 tq_status append_on(Batch *b, const tqi_step_append *from, bool whole, cudaStream_t stream) {
     State *s = b->state;
-    const LayerState *layer = layer_of(from->layer);
-    EncodeJob job = {};
-    job.side[0] = layer->side[0];
-    job.side[1] = layer->side[1];
-    job.rows[0] = rows_in(from->k);
-    job.rows[1] = rows_in(from->v);
-    job.pages = pages_of(from->view);
-    job.n_heads = s->n_kv_heads;
-    job.n_sms = s->n_sms;
-    job.counts = s->counts;
+    EncodeJob job = encode_job_of(s, from->layer, from->view, from->k, from->v);
     uint32_t unit = encode_takes_groups(job.side) ? 0 : 1;
     const Limits &l = b->room.limits;
     job.pieces = b->room.pieces[unit];
@@ -262,7 +253,9 @@ tq_status attend_on(Batch *b, const tqi_step_attend *from, bool whole, cudaStrea
     Room *room = &b->room;
     Attend attend;
     bool made;
-    TQI_TRY(make_attend(b->state, room, call_of(from), &attend));
+    AttendCall call = call_of(from);
+    call.few_rows = room->limits.launch_rows;
+    TQI_TRY(make_attend(b->state, room, call, &attend));
     uint32_t index = find_plan(room, attend.way, &made);
     PlanJob plan = plan_of(*room, index, attend.way, b->state->overlap);
     if (!made && index != KEPT_PLANS)

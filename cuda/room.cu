@@ -23,6 +23,11 @@ static uint64_t most_items(const State *s, const Limits &l, uint32_t item_rows, 
     return s->n_kv_heads * tqi_least(separate, joined);
 }
 
+bool has_few_items(const State *s, const Limits &limits, uint32_t item_rows, uint32_t rows) {
+    const uint64_t least_parts = 3; /* else cuts are too coarse for ragged batches */
+    return most_items(s, limits, item_rows, rows) * least_parts <= s->n_sms;
+}
+
 /* The most of everything over the kernels of the cache. */
 struct Most {
     uint64_t items, row_workers, workers, item_rows, piece_rows;
@@ -37,7 +42,7 @@ static Most most_of(const State *s, const Limits &l) {
         m.items = larger(m.items, items);
         m.row_workers = larger(m.row_workers, larger(k.workers, s->n_sms));
         m.workers = larger(m.workers, larger(m.row_workers, fixed));
-        m.item_rows = larger(m.item_rows, items * k.item_rows);
+        m.item_rows = larger(m.item_rows, larger(items, s->n_sms) * k.item_rows);
         m.piece_rows = larger(m.piece_rows, larger(items + k.workers, fixed) * k.item_rows);
     }
     return m;
@@ -111,6 +116,8 @@ static void carve(const State *s, const Limits &l, uint8_t *memory, Room *room) 
     room->q_scale = c.take<float>(most.item_rows);
     room->shift = c.take<float>(most.item_rows);
     room->q_half = c.take<int32_t>(most.item_rows);
+    room->n_arrived = (uint32_t)most.items;
+    room->arrived = c.take<uint32_t>(most.items);
     room->bytes = c.at;
 }
 
@@ -124,8 +131,9 @@ tq_status open_room(State *s, const Limits &limits, Room *room) {
     if (!room->memory)
         return TQ_ERR_OUT_OF_MEMORY;
     carve(s, limits, room->memory, room);
-    return check(cudaEventCreateWithFlags(&room->done, cudaEventDisableTiming),
-                 "creating an event");
+    TQI_CUDA(cudaEventCreateWithFlags(&room->done, cudaEventDisableTiming));
+    TQI_CUDA(cudaMemset(room->arrived, 0, room->n_arrived * sizeof *room->arrived));
+    return check(cudaEventRecord(room->done, nullptr), "marking the workspace");
 }
 
 void close_room(State *s, Room *room) {

@@ -52,6 +52,8 @@ struct Room {
     float *queries;
     float *q_scale, *shift;
     int32_t *q_half;
+    uint32_t *arrived; /* zeros between launches */
+    uint32_t n_arrived;
 };
 
 uint32_t launches_of(const Limits &limits, uint32_t rows);
@@ -60,6 +62,8 @@ tq_status open_room(State *s, const Limits &limits, Room *room);
 /* The device must be idle. */
 void close_room(State *s, Room *room);
 
+/* Whether every launch has so few items that blocks take them whole. */
+bool has_few_items(const State *s, const Limits &limits, uint32_t item_rows, uint32_t rows);
 /* The job that makes plan `plan` of a room, for all its launches. */
 PlanJob plan_of(const Room &room, uint32_t plan, const tqi_way &way, uint32_t overlap);
 

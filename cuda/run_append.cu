@@ -21,22 +21,35 @@ void copy_bytes(void *opened, void *to, const void *from, size_t bytes) {
         s->copy_error = error;
 }
 
+EncodeJob encode_job_of(const State *s, const tqi_layer *from, const tqi_page_view &view,
+                        const tq_rows_in &k, const tq_rows_in &v) {
+    const LayerState *layer = layer_of(from);
+    EncodeJob job = {};
+    for (int i = 0; i < 2; i++) {
+        const tqi_rows *rows = i ? &from->v : &from->k;
+        job.side[i] = layer->side[i];
+        if (job.side[i].rotates && rows->layout.dim > job.n_flips) {
+            job.host_flips = rows->rotation.flips; /* those of fewer dims are their beginning */
+            job.n_flips = rows->layout.dim;
+        }
+    }
+    job.rows[0] = rows_in(k);
+    job.rows[1] = rows_in(v);
+    job.pages = pages_of(view);
+    job.n_heads = s->n_kv_heads;
+    job.n_sms = s->n_sms;
+    job.counts = s->counts;
+    return job;
+}
+
 tq_status append(void *opened, const tqi_encode_job *from, tq_stream stream) {
     State *s = state_of(opened);
-    const LayerState *layer = layer_of(from->layer);
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
     TQI_TRY(check(s->copy_error, "copying a shared page"));
-    EncodeJob job = {};
-    job.side[0] = layer->side[0];
-    job.side[1] = layer->side[1];
-    job.rows[0] = rows_in(from->k);
-    job.rows[1] = rows_in(from->v);
-    job.pages = pages_of(from->view);
-    job.n_heads = s->n_kv_heads;
+    EncodeJob job = encode_job_of(s, from->layer, from->view, from->k, from->v);
     job.length = from->view.length;
     job.end = job.length + from->n_tokens;
-    job.counts = s->counts;
     uint64_t page_tokens = from->view.page_tokens;
     uint64_t last = (job.end + page_tokens - 1) / page_tokens;
     for (job.first_page = job.length / page_tokens; job.first_page < last;

@@ -5,8 +5,8 @@ namespace tqi {
 
 /* ---- the job of a launch -------------------------------------------------------------------- */
 
-/* Whether four elements of every row can be read at a time. */
-static uint32_t is_aligned(const tq_rows_in &q) {
+/* Whether four elements of every row can be read or written at a time. */
+template <class Rows> static uint32_t is_aligned(const Rows &q) {
     uint64_t size = q.dtype == TQ_F32 ? 4 : 2;
     uint64_t all =
         (uint64_t)q.data | (uint64_t)q.token_stride * size | (uint64_t)q.head_stride * size;
@@ -32,6 +32,7 @@ static void fill_job(const State *s, const Room *room, const AttendCall &call, A
     job->group = call.group;
     job->causal = call.causal != 0;
     job->aligned = is_aligned(call.q);
+    job->out_aligned = is_aligned(call.out);
     job->overlap = s->overlap;
     job->window = call.window;
     job->scale = call.scale;
@@ -71,6 +72,7 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     job->fragments = reinterpret_cast<uint32_t *>(room->queries);
     job->q_scale = room->q_scale;
     job->q_half = room->q_half;
+    job->arrived = room->arrived;
     return shape_block(s, kernel, job);
 }
 
@@ -84,6 +86,7 @@ static void fill_way(const AttendCall &call, const FastKernel *fast, const FastJ
     way->page_tokens = job.call.pages.page_tokens;
     way->causal = job.call.causal;
     way->fixed = call.fixed;
+    way->whole = job.whole;
     way->window = job.call.window;
 }
 
@@ -95,14 +98,19 @@ tq_status make_attend(const State *s, const Room *room, const AttendCall &call, 
     if (!call.window && call.softcap == 0)
         out->fast = find_fast(job->call.k.format, job->call.v.format, job->call.k.layout,
                               job->call.v.layout, call.group);
-    if (out->fast)
+    if (out->fast) {
         TQI_TRY(fill_fast(s, room, layer_of(call.layer), out->fast, job));
+        job->whole = out->fast->whole && !call.fixed && call.few_rows &&
+                     has_few_items(s, room->limits, out->fast->heads, call.few_rows);
+    }
     fill_way(call, out->fast, *job, &out->way);
     return TQ_OK;
 }
 
 tq_status run_launch(const Attend &attend, cudaStream_t stream) {
     const FastJob &job = attend.job;
+    if (job.whole)
+        return attend.fast->run(job, stream);
     if (attend.fast) {
         TQI_TRY(prepare_operands(job, stream));
         TQI_TRY(attend.fast->run(job, stream));
@@ -148,6 +156,7 @@ static tq_status attend_block(State *s, const tqi_attend_job *from, const PageId
     Attend attend;
     call.q.data = row_at(from->q, first);
     call.out.data = row_at(from->out, first);
+    call.few_rows = n;
     if (from->lse)
         call.lse = from->lse + (size_t)first * s->n_q_heads;
     TQI_TRY(make_attend(s, &s->one, call, &attend));

@@ -12,7 +12,8 @@ struct AttendCall {
     const tqi_layer *layer;
     tqi_page_view view; /* pages and length are not used */
     uint32_t group, causal;
-    uint32_t fixed; /* the same bits in every batch */
+    uint32_t fixed;    /* the same bits in every batch */
+    uint32_t few_rows; /* most query rows of the launch */
     uint32_t window;
     double scale, softcap;
     tq_rows_in q;

@@ -195,6 +195,7 @@ static tq_status make_room(State *s, const tqi_layer *layer) {
     TQI_TRY(guard.status());
     const Side *side = layer_of(layer)->side;
     s->page_tokens = side[0].layout.tokens;
+    TQI_TRY(encode_fast_prepare(side));
     TQI_TRY(prepare_fast(side[0], side[1]));
     const FastKernel *fast = find_fast(side[0].format, side[1].format, side[0].layout,
                                        side[1].layout, s->n_q_heads / s->n_kv_heads);

@@ -93,7 +93,7 @@ int main(void) {
     must(tq_seq_remove(cache, cut, 0, GONE)); /* keeps the old positions */
     shifted = shift(cache, shifted);
     double with = distance(cache, shifted, exact, LEFT), old = distance(cache, cut, exact, LEFT);
-    printf("error of the answer: %.4f with new positions, %.4f with the old ones\n", with, not );
+    printf("error of the answer: %.4f with new positions, %.4f with the old ones\n", with, old);
     tq_cache_destroy(cache);
     tq_context_destroy(ctx);
     return with < 0.02 && old > 0.1 ? 0 : 1;

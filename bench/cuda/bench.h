@@ -29,6 +29,8 @@ double time_read(uint64_t n, uint32_t bytes, uint32_t sets, uint32_t launches);
 /* Gaussian bf16 rows for HEADS kv heads; token strides are small, so that rows overlap. */
 void make_data(void);
 tq_rows_in rows_at(uint32_t dim, size_t offset);
+/* n elements one behind another, from another place for every set while places last. */
+tq_rows_in fresh_rows(size_t n, uint32_t set);
 /* A copy of n elements. */
 void *copy_data(size_t n);
 
@@ -49,6 +51,7 @@ struct run {
     tq_batch *batches[MAX_SETS];
     tq_seq *seqs; /* [set][batch] */
     uint32_t sets;
+    uint32_t new_tokens;   /* of a sequence in a planned step */
     uint64_t blobs, pages; /* of a set */
     size_t blob;
     double bytes; /* of a set */

@@ -1,7 +1,8 @@
 /*
- * bench_cuda [--json FILE] [--quick] [--case VARIANT,BATCH,TOKENS,GROUP,DIM]...: decode attention
- * and append on a GPU through tq.h, against a plain read of the same bytes in the same run. With
- * --case the named cases of attention alone.
+ * bench_cuda [--json FILE] [--commit ID] [--quick | --append] [--case
+ * VARIANT,BATCH,TOKENS,GROUP,DIM]...: decode attention and append on a GPU through tq.h, against a
+ * plain read of the same bytes in the same run. With --case the named cases of attention alone,
+ * with --append appends alone. bench/gpu_tables.py makes tables and plots of the JSON.
  *
  * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
  * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan
@@ -11,11 +12,34 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench.h"
 
 static FILE *json;
 static int json_rows;
+
+static void open_json(const char *path, const char *commit, const struct cudaDeviceProp *gpu) {
+    int driver = 0, runtime = 0;
+    char date[32];
+    time_t now = time(NULL);
+    must((json = fopen(path, "w")) != NULL, path);
+    CUDA(cudaDriverGetVersion(&driver));
+    CUDA(cudaRuntimeGetVersion(&runtime));
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
+    fprintf(json,
+            "{\"commit\": \"%s\", \"date\": \"%s\", \"machine\": \"%s\", "
+            "\"multiprocessors\": %d, \"driver\": \"%d.%d\", \"runtime\": \"%d.%d\",\n\"rows\": [",
+            commit, date, gpu->name, gpu->multiProcessorCount, driver / 1000, driver % 1000 / 10,
+            runtime / 1000, runtime % 1000 / 10);
+}
+
+static void close_json(void) {
+    if (!json)
+        return;
+    fprintf(json, "\n]}\n");
+    must(fclose(json) == 0, "the JSON file");
+}
 
 static void print_json(const char *op, const struct run *r, double ms, double read) {
     if (!json)
@@ -24,9 +48,9 @@ static void print_json(const char *op, const struct run *r, double ms, double re
             "%s\n{\"op\": \"%s\", \"variant\": \"%s\", \"batch\": %u, \"tokens\": %llu, "
             "\"ragged\": %u, \"group\": %u, \"dim\": %u, \"kv_heads\": %d, \"ms\": %.6f, "
             "\"bytes\": %.0f, \"read_ms\": %.6f, \"kernel\": \"%s\"}",
-            json_rows++ ? "," : "[", op, r->b.variant, r->b.batch, (unsigned long long)r->b.tokens,
+            json_rows++ ? "," : "", op, r->b.variant, r->b.batch, (unsigned long long)r->b.tokens,
             r->b.ragged, r->b.group, r->b.dim, HEADS, ms, r->bytes, read,
-            tq_cache_kernel_name(r->cache, 0, TQ_OP_SCORE));
+            tq_cache_kernel_name(r->cache, 0, strcmp(op, "append") ? TQ_OP_SCORE : TQ_OP_ENCODE_K));
 }
 
 static void run_attend(struct bench b) {
@@ -51,16 +75,17 @@ static void run_attend(struct bench b) {
     close_run(&r);
 }
 
-static void run_append(const char *variant, uint32_t batch, uint32_t tokens) {
+static void run_append(const char *variant, uint32_t batch, uint32_t tokens, uint32_t dim) {
     struct run r;
-    open_run(&r, (struct bench){.variant = variant, .batch = batch, .group = 1, .dim = 128},
+    open_run(&r, (struct bench){.variant = variant, .batch = batch, .group = 1, .dim = dim},
              tokens);
     double ms = time_graph(append_once, &r, r.sets, 20);
-    double in = 2.0 * tokens * HEADS * batch * 128 * 2;
-    printf("append %-8s %3u x %5u tokens, 8 heads  %8.4f ms  %5.0f GB/s of rows\n", variant, batch,
-           tokens, ms, in / ms / 1e6);
+    double in = 2.0 * tokens * HEADS * batch * dim * 2;
+    printf("append %-8s %3u x %5u tokens, dim %3u  %8.4f ms  %5.0f GB/s of rows\n", variant, batch,
+           tokens, dim, ms, in / ms / 1e6);
     fflush(stdout);
     r.b.tokens = tokens;
+    r.bytes = in;
     print_json("append", &r, ms, 0);
     close_run(&r);
 }
@@ -82,6 +107,22 @@ static void run_more(void) {
     for (uint32_t dim = 64; dim <= 256; dim += dim < 128 ? 32 : 64)
         if (dim != 128)
             run_attend((struct bench){"4bit_nc", 32, 8, dim, 32768, 0});
+    for (size_t v = 1; v < N_VARIANTS; v += v == 1 ? 3 : 2)
+        for (uint64_t tokens = 1024; tokens <= 131072; tokens *= 4)
+            run_attend((struct bench){variants[v], 16, 8, 128, tokens, 0});
+}
+
+/* A prompt, a chunk of each of some prompts, one token of each sequence. */
+static void run_appends(int quick) {
+    for (size_t v = 0; v < N_VARIANTS; v++)
+        if (!quick || v == 4 || v == 6)
+            run_append(variants[v], 1, 8192, 128);
+    run_append("4bit_nc", 64, 1, 128);
+    for (uint32_t tokens = 1; tokens <= 4096 && !quick; tokens *= 8)
+        run_append("4bit_nc", 1, tokens, 128);
+    for (uint32_t dim = 64; dim <= 256 && !quick; dim += dim < 128 ? 32 : 64)
+        if (dim != 128)
+            run_append("4bit_nc", 1, 8192, dim);
 }
 
 static void run_all(int quick) {
@@ -94,9 +135,7 @@ static void run_all(int quick) {
     }
     if (!quick)
         run_more();
-    run_append("4bit_nc", 1, 8192);
-    run_append("3bit_nc", 1, 8192);
-    run_append("4bit_nc", 64, 1);
+    run_appends(quick);
 }
 
 /* "4bit_nc,64,32768,8,128"; a batch that begins with r is ragged. */
@@ -115,32 +154,47 @@ static void run_case(char *text) {
     run_attend(b);
 }
 
-int main(int argc, char **argv) {
-    int n = 0, quick = 0, cases = 0;
+struct options {
+    const char *json, *commit;
+    int quick, append, cases;
+};
+
+static struct options read_options(int argc, char **argv) {
+    struct options o = {.commit = "unknown"};
     for (int i = 1; i < argc; i++) {
-        quick |= strcmp(argv[i], "--quick") == 0;
-        cases |= strcmp(argv[i], "--case") == 0;
+        o.quick |= strcmp(argv[i], "--quick") == 0;
+        o.append |= strcmp(argv[i], "--append") == 0;
+        o.cases |= strcmp(argv[i], "--case") == 0;
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
-            json = fopen(argv[++i], "w");
+            o.json = argv[++i];
+        else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
+            o.commit = argv[++i];
     }
+    return o;
+}
+
+int main(int argc, char **argv) {
+    int n = 0;
+    struct options o = read_options(argc, argv);
+    struct cudaDeviceProp properties;
     if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
         printf("bench_cuda: SKIPPED, this machine has no usable GPU\n");
         return 0;
     }
-    struct cudaDeviceProp properties;
     CUDA(cudaGetDeviceProperties(&properties, 0));
     printf("%s, %d multiprocessors; ms per layer inside a graph, all rotations included\n",
            properties.name, properties.multiProcessorCount);
+    if (o.json)
+        open_json(o.json, o.commit, &properties);
     CUDA(cudaStreamCreate(&stream));
     make_data();
     for (int i = 1; i + 1 < argc; i++)
         if (strcmp(argv[i], "--case") == 0)
             run_case(argv[++i]);
-    if (!cases)
-        run_all(quick);
-    if (json) {
-        fprintf(json, "\n]\n");
-        fclose(json);
-    }
+    if (o.append)
+        run_appends(o.quick);
+    else if (!o.cases)
+        run_all(o.quick);
+    close_json();
     return 0;
 }

@@ -1,10 +1,11 @@
 #include "bench.h"
+#include "random.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPLAYS = 7, ELEMENTS = 12 << 20 /* 8192 tokens of the append cases, and offsets */ };
+enum { REPLAYS = 7, ELEMENTS = 72 << 20 /* several times the L2 cache */ };
 
 cudaStream_t stream;
 
@@ -83,32 +84,21 @@ double time_read(uint64_t n, uint32_t bytes, uint32_t sets, uint32_t launches) {
 
 static uint16_t *device_rows;
 
-static float gauss(void) {
-    static uint32_t s = 12345;
-    float sum = 0;
-    for (int i = 0; i < 6; i++) {
-        s = s * 1664525u + 1013904223u;
-        sum += (float)(s >> 16) - 32767.5f;
-    }
-    return sum / 46340.0f;
-}
-
 void make_data(void) {
-    uint16_t *host = malloc(ELEMENTS * sizeof *host);
-    for (size_t i = 0; i < ELEMENTS; i++) {
-        float f = gauss();
-        uint32_t u;
-        memcpy(&u, &f, 4);
-        host[i] = (uint16_t)(u >> 16);
-    }
-    CUDA(cudaMalloc((void **)&device_rows, ELEMENTS * sizeof *host));
-    CUDA(cudaMemcpy(device_rows, host, ELEMENTS * sizeof *host, cudaMemcpyHostToDevice));
-    free(host);
+    CUDA(cudaMalloc((void **)&device_rows, ELEMENTS * sizeof *device_rows));
+    CUDA(random_rows(device_rows, ELEMENTS, 12345, stream));
+    CUDA(cudaStreamSynchronize(stream));
 }
 
 tq_rows_in rows_at(uint32_t dim, size_t offset) {
     tq_rows_in r = {
         .data = device_rows + offset, .token_stride = 1024, .head_stride = dim, .dtype = TQ_BF16};
+    return r;
+}
+
+tq_rows_in fresh_rows(size_t n, uint32_t set) {
+    size_t places = ELEMENTS / n;
+    tq_rows_in r = {.data = device_rows + set % places * n, .dtype = TQ_BF16};
     return r;
 }
 

@@ -79,7 +79,8 @@ static void plan_sets(struct run *r, uint32_t new_tokens) {
 
 void append_once(void *arg, uint32_t set) {
     struct run *r = arg;
-    tq_rows_in k = rows_at(r->b.dim, 0), v = rows_at(r->b.dim, 128);
+    size_t n = (size_t)r->b.batch * r->new_tokens * HEADS * r->b.dim;
+    tq_rows_in k = fresh_rows(n, 2 * set), v = fresh_rows(n, 2 * set + 1);
     TQ(tq_batch_append(r->batches[set], 0, &k, &v, stream));
 }
 
@@ -121,7 +122,8 @@ static void create_cache(struct run *r, uint32_t new_tokens) {
     r->blobs = r->pages * HEADS;
     r->blob = footprint.bytes_per_page / HEADS;
     r->bytes = (double)r->blobs * (double)r->blob;
-    r->sets = r->bytes > 0 ? (uint32_t)(COLD_BYTES / r->bytes) + 1 : 1;
+    double moved = r->bytes + 4.0 * r->b.batch * new_tokens * HEADS * r->b.dim;
+    r->sets = (uint32_t)(COLD_BYTES / moved) + 1;
     r->sets = r->sets > MAX_SETS ? MAX_SETS : r->sets;
     c.max_pages = (r->pages + more) * r->sets;
     TQ(tq_cache_create(r->context, &c, &r->cache));
@@ -132,6 +134,7 @@ void open_run(struct run *r, struct bench b, uint32_t new_tokens) {
     tq_context_config context = {.struct_size = sizeof context, .device = TQ_DEVICE_CUDA};
     memset(r, 0, sizeof *r);
     r->b = b;
+    r->new_tokens = new_tokens;
     TQ(tq_context_create(&context, &r->context));
     create_cache(r, new_tokens);
     size_t elements = (size_t)b.batch * HEADS * b.group * b.dim;

@@ -55,11 +55,11 @@ struct AttendJob {
     uint32_t n_heads, group;
     uint32_t causal;
     uint32_t item_rows;
-    uint32_t aligned;      /* queries can be read four elements at a time */
-    uint32_t overlap;      /* launches may overlap their predecessors */
-    uint64_t window;       /* last tokens that a query sees; 0 = all */
-    double scale, softcap; /* softcap: 0 = off */
-    const float *sinks;    /* [n_q_heads] logits; NaN = none */
+    uint32_t aligned, out_aligned; /* rows can be read and written four elements at a time */
+    uint32_t overlap;              /* launches may overlap their predecessors */
+    uint64_t window;               /* last tokens that a query sees; 0 = all */
+    double scale, softcap;         /* softcap: 0 = off */
+    const float *sinks;            /* [n_q_heads] logits; NaN = none */
     StepView step;
     Schedule schedule;
     RowRange range;

@@ -12,12 +12,14 @@ namespace tqi {
 struct FastJob {
     AttendJob call;        /* queries are not used */
     uint32_t warps, slots; /* of a block; page slots of a warp */
+    uint32_t whole;        /* the stream kernel prepares and merges by itself */
+    uint32_t *arrived;     /* [item] whole: blocks that have left their piece */
     uint32_t page_bytes;   /* of call.pages, in 32 bits */
     float k_step;          /* of the integers of K, 1 for float formats */
     uint32_t table[2][2];  /* K, V: values of the book as bytes */
     /* Workspace: */
-    uint32_t *fragments; /* [item][NT][word][lane] */
-    float *q_scale;      /* [item][row of the item] */
+    uint32_t *fragments; /* [item, whole: block][NT][word][lane] */
+    float *q_scale;      /* [item or block][row of the item] */
     int32_t *q_half;     /* the same: half the sum of the query's integers */
 };
 
@@ -25,6 +27,7 @@ struct FastJob {
 struct FastKernel {
     uint32_t k_format, v_format, dim, heads; /* heads: rows of an item, 4 NT */
     uint32_t max_warps;
+    uint32_t whole; /* can do without prepare and merge, by itself, for few items */
     const char *name;
     uint32_t blob_bytes;
     /* Shared memory of a block. */

@@ -82,7 +82,8 @@ __device__ uint64_t parts_of_size(const PlanJob &job, Range range, uint32_t size
     const tqi_cut *cuts = range.schedule.cuts + range.first;
     uint64_t parts = 0;
     for (uint32_t s = threadIdx.x; s < range.n; s += 32)
-        parts += tqi_n_items(&job.way, &cuts[s]) * tqi_ceil(cuts[s].n_tiles, size);
+        parts +=
+            (uint64_t)tqi_n_items(&job.way, &cuts[s]) * tqi_parts(&job.way, cuts[s].n_tiles, size);
     for (uint32_t o = 16; o; o /= 2)
         parts += __shfl_xor_sync(~0u, parts, o);
     return parts;
@@ -90,10 +91,16 @@ __device__ uint64_t parts_of_size(const PlanJob &job, Range range, uint32_t size
 
 /* The smallest part with which every part has a block; 0 where rows are better. By one warp. */
 __device__ uint32_t choose_size(const PlanJob &job, Range range, const Totals &t) {
+    if (job.way.fixed || (job.way.whole && t.busy_items == 0))
+        return 1;
     if (t.busy_items == 0 || t.busy_items > job.way.n_blocks)
         return 0;
     uint32_t low = (uint32_t)tqi_ceil(t.tiles, job.way.n_blocks);
-    uint32_t high = (uint32_t)tqi_ceil(t.longest, job.way.n_blocks / t.busy_items);
+    uint32_t high = t.longest;
+    /* items without tiles take a block of theirs where all items have one */
+    uint32_t blocks = job.way.n_blocks - (job.way.whole ? t.items - t.busy_items : 0);
+    if (blocks >= t.busy_items)
+        high = (uint32_t)tqi_ceil(t.longest, blocks / t.busy_items);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (parts_of_size(job, range, middle) <= job.way.n_blocks)
@@ -111,8 +118,7 @@ __device__ uint32_t number_parts(const PlanJob &job, Range range, uint32_t size,
     for (uint32_t base = 0; base < range.n; base += THREADS) {
         uint32_t s = base + threadIdx.x, all, parts = 0, items = 0;
         if (s < range.n) {
-            parts = job.way.fixed ? tqi_fixed_parts(&job.way, cuts[s].n_tiles)
-                                  : (uint32_t)tqi_ceil(cuts[s].n_tiles, size);
+            parts = tqi_parts(&job.way, cuts[s].n_tiles, size);
             items = tqi_n_items(&job.way, &cuts[s]);
         }
         uint32_t first = total + scan(parts * items, shared.room, &all);
@@ -125,13 +131,24 @@ __device__ uint32_t number_parts(const PlanJob &job, Range range, uint32_t size,
     return total;
 }
 
+__device__ tqi_work work_of(const PlanJob &job, Range range, const Totals &t,
+                            const tqi_division &share, uint32_t worker) {
+    const tqi_cut *cuts = range.schedule.cuts + range.first;
+    tqi_work work =
+        share.by_block ? tqi_block_work(cuts, range.first, range.n, worker)
+                       : tqi_row_work(cuts, range.first, range.n, t.tiles, worker, share.n_workers);
+    work.ids += job.step.segments[work.segment].ids;
+    return work;
+}
+
 __device__ void write_tables(const PlanJob &job, Range range, const Totals &t,
                              const tqi_division &share) {
     const tqi_cut *cuts = range.schedule.cuts + range.first;
-    for (uint32_t w = threadIdx.x; w < share.n_workers; w += THREADS)
+    /* whole: blocks look at their work before they know how many have some */
+    uint32_t n = job.way.whole ? max(share.n_workers, job.way.n_blocks) : share.n_workers;
+    for (uint32_t w = threadIdx.x; w < n; w += THREADS)
         range.schedule.work[w] =
-            share.by_block ? tqi_block_work(cuts, range.first, range.n, w)
-                           : tqi_row_work(cuts, range.first, range.n, t.tiles, w, share.n_workers);
+            w < share.n_workers ? work_of(job, range, t, share, w) : tqi_work{};
     for (uint32_t i = threadIdx.x; i < t.items; i += THREADS)
         range.schedule.pieces[i] = tqi_pieces_of(&share, cuts, range.n, t.tiles, i);
     if (threadIdx.x == 0)
@@ -160,7 +177,7 @@ __device__ void plan(const PlanJob &job, Range range, uint32_t first_row) {
     __shared__ Shared shared;
     Totals t = cut_segments(job, range, shared);
     if (threadIdx.x < 32) {
-        uint32_t size = job.way.fixed ? 1 : choose_size(job, range, t);
+        uint32_t size = choose_size(job, range, t);
         if (threadIdx.x == 0)
             shared.size = size;
     }

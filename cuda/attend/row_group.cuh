@@ -26,11 +26,22 @@ template <int LANES> __device__ inline float group_max(float x) {
 
 /* PER elements a lane, lane l has [l PER, (l + 1) PER). */
 template <int LANES_, int PER> struct RegisterRow {
-    static constexpr int LANES = LANES_, DIM = LANES * PER;
+    static constexpr int LANES = LANES_, QUADS = PER / 4;
     float x[PER];
-    uint32_t lane;
+    uint32_t lane, signs; /* bit i: element i of the lane is flipped */
 
-    __device__ RegisterRow(uint32_t l, uint32_t, float *) : lane(l % LANES) {}
+    __device__ RegisterRow(uint32_t l, uint32_t, float *) : lane(l % LANES), signs(0) {}
+
+    /* Loads what a rotation needs beside the row. */
+    __device__ __forceinline__ void prefetch(const Side &s) {
+        if (!s.rotates)
+            return;
+#pragma unroll
+        for (int i = 0; i < PER; i += 4) {
+            uint4 f = *(const uint4 *)(s.flips + lane * PER + i);
+            signs |= (f.x >> 31 | f.y >> 31 << 1 | f.z >> 31 << 2 | f.w >> 31 << 3) << i;
+        }
+    }
 
     /* f(first element, quad) */
     template <class F> __device__ __forceinline__ void each(F f) {
@@ -39,15 +50,10 @@ template <int LANES_, int PER> struct RegisterRow {
             f(lane * PER + i, x + i);
     }
 
-    __device__ __forceinline__ void flip(const Side &s) {
+    __device__ __forceinline__ void flip() {
 #pragma unroll
-        for (int i = 0; i < PER; i += 4) {
-            uint4 signs = *(const uint4 *)(s.flips + lane * PER + i);
-            x[i] = __uint_as_float(__float_as_uint(x[i]) ^ signs.x);
-            x[i + 1] = __uint_as_float(__float_as_uint(x[i + 1]) ^ signs.y);
-            x[i + 2] = __uint_as_float(__float_as_uint(x[i + 2]) ^ signs.z);
-            x[i + 3] = __uint_as_float(__float_as_uint(x[i + 3]) ^ signs.w);
-        }
+        for (int i = 0; i < PER; i++)
+            x[i] = __uint_as_float(__float_as_uint(x[i]) ^ (signs >> i << 31));
     }
 
     __device__ __forceinline__ void transform() {
@@ -70,24 +76,26 @@ template <int LANES_, int PER> struct RegisterRow {
     }
 
     /* x <- H D x and D H^T x, not normalised. */
-    __device__ __forceinline__ void rotate_row(const Side &s) {
-        flip(s);
+    __device__ __forceinline__ void rotate_row(const Side &) {
+        flip();
         transform();
     }
-    __device__ __forceinline__ void unrotate_row(const Side &s) {
+    __device__ __forceinline__ void unrotate_row(const Side &) {
         transform();
-        flip(s);
+        flip();
     }
 };
 
 /* Any dim, a multiple of four; room: two rows. */
 struct SharedRow {
-    static constexpr int LANES = 32;
+    static constexpr int LANES = 32, QUADS = 0; /* not in registers */
     float *x, *room;
     uint32_t lane, dim;
 
     __device__ SharedRow(uint32_t l, uint32_t d, float *memory)
         : x(memory), room(memory + d), lane(l), dim(d) {}
+
+    __device__ void prefetch(const Side &) {}
 
     template <class F> __device__ __forceinline__ void each(F f) {
         for (uint32_t i = lane * 4; i < dim; i += 128)

@@ -49,11 +49,6 @@ __device__ inline bool find_row(const AttendJob &job, uint32_t index, RowPlace *
     return known.exists;
 }
 
-/* Element of a row in the caller's queries or outputs. */
-template <class Rows> __device__ inline int64_t row_start(const Rows &rows, const RowPlace &place) {
-    return (int64_t)place.row * rows.token_stride + (int64_t)place.q_head * rows.head_stride;
-}
-
 /* An item of a segment: its rows are queries [first_row / group, ...) of the kv head. */
 struct ItemRows {
     uint32_t kv_head, first_row, n_rows; /* of the segment's rows of the kv head */
@@ -66,6 +61,19 @@ __device__ inline ItemRows rows_of_item(const AttendJob &job, const tqi_segment 
     r.first_row = item % cut.items_per_head * job.item_rows;
     r.n_rows = min(job.item_rows, s.n_queries * job.group - r.first_row);
     return r;
+}
+
+/* Row `row` of an item whose rows are known. */
+__device__ inline RowPlace place_of(const AttendJob &job, const tqi_segment &s,
+                                    const ItemRows &rows, uint32_t item, uint32_t row) {
+    uint32_t in_head = rows.first_row + row, query = in_head / job.group;
+    return RowPlace{s.query_row + query, rows.kv_head * job.group + in_head - query * job.group,
+                    rows.kv_head, item, row};
+}
+
+/* Element of a row in the caller's queries or outputs. */
+template <class Rows> __device__ inline int64_t row_start(const Rows &rows, const RowPlace &place) {
+    return (int64_t)place.row * rows.token_stride + (int64_t)place.q_head * rows.head_stride;
 }
 
 } /* namespace tqi */

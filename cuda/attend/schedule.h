@@ -46,6 +46,7 @@ struct tqi_way {
     uint32_t page_tokens;
     uint32_t causal;
     uint32_t fixed;  /* parts depend on the segment alone */
+    uint32_t whole;  /* block way, and items without tiles have a part as well */
     uint64_t window; /* last tokens that a query sees; 0 = all */
 };
 
@@ -70,6 +71,10 @@ struct tqi_work {
     uint32_t item;    /* of the segment */
     uint32_t tile;    /* of the item */
     uint32_t n_tiles; /* in this item and those behind it */
+    uint32_t here;    /* of them in this item */
+    uint32_t kv_head; /* of the item */
+    uint32_t ids;     /* of the first tile's page, in the table */
+    uint32_t reserved;
 };
 
 /* Where the rows of a query token stand. */
@@ -133,10 +138,12 @@ TQI_BOTH struct tqi_cut tqi_cut_segment(const struct tqi_way *way, const struct 
     return cut;
 }
 
-/* Parts of an item that do not depend on the batch. */
-TQI_BOTH uint32_t tqi_fixed_parts(const struct tqi_way *way, uint32_t n_tiles) {
-    return (uint32_t)tqi_least(tqi_ceil((uint64_t)n_tiles * way->page_tokens, TQI_FIXED_TOKENS),
-                               TQI_FIXED_PARTS);
+/* Parts of an item, of at most `size` tiles unless they must not depend on the batch. */
+TQI_BOTH uint32_t tqi_parts(const struct tqi_way *way, uint32_t n_tiles, uint32_t size) {
+    uint64_t fixed = tqi_ceil((uint64_t)n_tiles * way->page_tokens, TQI_FIXED_TOKENS);
+    uint32_t parts =
+        (uint32_t)(way->fixed ? tqi_least(fixed, TQI_FIXED_PARTS) : tqi_ceil(n_tiles, size));
+    return way->whole && parts == 0 ? 1 : parts;
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */
@@ -145,6 +152,8 @@ TQI_BOTH uint32_t tqi_fixed_parts(const struct tqi_way *way, uint32_t n_tiles) {
  * Joining costs about two of them, and in the row way pieces pile up in long items. */
 TQI_BOTH uint32_t tqi_prefers_blocks(const struct tqi_way *way, uint64_t total, uint32_t longest,
                                      uint32_t size) {
+    if (way->whole)
+        return 1;
     uint64_t warps = way->n_workers / way->n_blocks;
     uint64_t by_block = tqi_ceil(size, warps);
     uint64_t in_row = tqi_ceil(total, way->n_workers);
@@ -195,7 +204,8 @@ TQI_BOTH uint32_t tqi_segment_of_item(const struct tqi_cut *cuts, uint32_t n, ui
     return low;
 }
 
-/* Work of a worker of the row way; cuts are those of the segments from `first` on. */
+/* Work of a worker of the row way; cuts are those of the segments from `first` on. Its ids are
+ * counted from the segment's. */
 TQI_BOTH struct tqi_work tqi_row_work(const struct tqi_cut *cuts, uint32_t first, uint32_t n,
                                       uint64_t total, uint32_t worker, uint32_t n_workers) {
     uint64_t begin = tqi_share_begin(total, worker, n_workers);
@@ -206,6 +216,10 @@ TQI_BOTH struct tqi_work tqi_row_work(const struct tqi_cut *cuts, uint32_t first
     work.item = (uint32_t)tqi_divide(inside, cuts[s].n_tiles);
     work.tile = (uint32_t)(inside - (uint64_t)work.item * cuts[s].n_tiles);
     work.n_tiles = (uint32_t)(tqi_share_begin(total, worker + 1, n_workers) - begin);
+    work.here = (uint32_t)tqi_least(work.n_tiles, cuts[s].n_tiles - work.tile);
+    work.kv_head = work.item / cuts[s].items_per_head;
+    work.ids = cuts[s].first_tile + work.tile;
+    work.reserved = 0;
     return work;
 }
 
@@ -218,6 +232,10 @@ TQI_BOTH struct tqi_work tqi_block_work(const struct tqi_cut *cuts, uint32_t fir
     work.item = (worker - cuts[s].first_piece) / parts;
     work.tile = (uint32_t)tqi_share_begin(cuts[s].n_tiles, part, parts);
     work.n_tiles = (uint32_t)tqi_share_begin(cuts[s].n_tiles, part + 1, parts) - work.tile;
+    work.here = work.n_tiles;
+    work.kv_head = work.item / cuts[s].items_per_head;
+    work.ids = cuts[s].first_tile + work.tile;
+    work.reserved = 0;
     return work;
 }
 
@@ -234,13 +252,13 @@ TQI_BOTH struct tqi_pieces tqi_pieces_of(const struct tqi_division *share,
     const struct tqi_cut *cut = &cuts[tqi_segment_of_item(cuts, n, item)];
     uint32_t inside = item - cut->first_item;
     struct tqi_pieces p = {0, 0};
-    if (cut->n_tiles == 0)
-        return p;
     if (share->by_block) {
         p.first = cut->first_piece + inside * cut->parts;
         p.n = cut->parts;
         return p;
     }
+    if (cut->n_tiles == 0)
+        return p;
     uint64_t begin = cut->tiles_before + (uint64_t)inside * cut->n_tiles;
     uint64_t first = tqi_share_of(begin, total, share->n_workers);
     uint64_t last = tqi_share_of(begin + cut->n_tiles - 1, total, share->n_workers);

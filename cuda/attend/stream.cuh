@@ -8,17 +8,11 @@
 #include "attend/ring.cuh"
 #include "attend/row_index.cuh"
 #include "attend/tile.cuh"
+#include "attend/whole.cuh"
 
 namespace tqi {
 
 /* ---- work ----------------------------------------------------------------------------------- */
-
-/* The share of a worker, where its warps differ in the first tile only. */
-struct Worker {
-    uint32_t index;
-    tqi_division share;
-    tqi_work work;
-};
 
 /* Pages to fetch, in the order in which they are consumed: tiles `stride` apart of one item,
  * or all tiles of an item and those behind it. The table is read one page ahead. */
@@ -32,22 +26,19 @@ struct Fetch {
     uint32_t left; /* pages in later items */
     uint32_t segment, item;
 
-    TQI_INLINE Fetch(const FastJob &j, const tqi_work &w, uint32_t first, uint32_t step)
+    TQI_INLINE Fetch(const FastJob &j, const tqi_work &w, const uint32_t *table, uint32_t first,
+                     uint32_t step)
         : job(j), run(0), id(0), stride(step), left(0), segment(w.segment), item(w.item) {
-        if (first >= w.n_tiles)
+        if (first >= w.here)
             return;
-        tqi_cut cut = fresh(&job.call.schedule.cuts[segment]);
-        uint32_t here = min(w.n_tiles, cut.n_tiles - w.tile);
-        left = w.n_tiles - here;
-        enter(cut, w.tile + first);
-        run = (here - first - 1) / stride + 1;
+        left = w.n_tiles - w.here;
+        run = (w.here - first - 1) / stride + 1;
+        enter(table + w.ids + first, w.kv_head);
     }
 
-    TQI_INLINE void enter(const tqi_cut &cut, uint32_t tile) {
-        const uint32_t *table = fresh(&job.call.step.head->table);
-        ids = table + __ldcg(&job.call.step.segments[segment].ids) + cut.first_tile + tile;
-        base =
-            job.call.pages.base + (uint64_t)(item / cut.items_per_head) * job.call.pages.blob_bytes;
+    TQI_INLINE void enter(const uint32_t *at, uint32_t kv_head) {
+        ids = at;
+        base = job.call.pages.base + (uint64_t)kv_head * job.call.pages.blob_bytes;
         id = __ldcg(ids);
     }
 
@@ -64,7 +55,9 @@ struct Fetch {
         }
         run = min(left, cut.n_tiles);
         left -= run;
-        enter(cut, 0);
+        const uint32_t *table = fresh(&job.call.step.head->table);
+        enter(table + __ldcg(&job.call.step.segments[segment].ids) + cut.first_tile,
+              item / cut.items_per_head);
     }
 
     TQI_INLINE const uint8_t *next() {
@@ -80,49 +73,21 @@ struct Fetch {
     }
 };
 
-/* ---- a warp's pages of one item ---------------------------------------------------------------
- */
+/* ---- a warp's pages of one item ------------------------------------------------------------ */
 
-/* An item and what its rows see. */
-struct Item {
-    uint32_t segment, item; /* of the segment */
-    uint32_t index;         /* of the launch */
-    ItemRows rows;
-    uint32_t first_tile, n_tiles, n_items; /* of the segment */
-    uint32_t full; /* tiles below it are seen whole by every row, counted from page 0 */
-};
-
-TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item) {
-    const AttendJob &call = job.call;
-    tqi_cut cut = fresh(&call.schedule.cuts[segment]);
-    tqi_segment s = fresh(&call.step.segments[segment]);
-    Item i;
-    i.segment = segment;
-    i.item = item;
-    i.index = cut.first_item + item;
-    i.rows = rows_of_item(call, s, cut, item);
-    i.first_tile = cut.first_tile;
-    i.n_tiles = cut.n_tiles;
-    i.n_items = cut.items_per_head * call.n_heads;
-    uint64_t from;
-    i.full = (uint32_t)(tqi_visible(&s, call.causal, 0, i.rows.first_row / call.group, &from) /
-                        FAST_TOKENS);
-    return i;
-}
-
+/* at: the item, or the block that has prepared it. */
 template <class T>
-TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t lane, T &t) {
+TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint32_t lane, T &t) {
     const uint32_t last = i.rows.n_rows - 1; /* stands for the rows that a tile lacks */
 #pragma unroll
     for (int nt = 0; nt < T::NT; nt++) {
         uint32_t row = min(nt * 4 + lane / 8, last);
-        const uint32_t *from = job.fragments +
-                               ((uint64_t)i.index * T::NT + row / 4) * T::Q_WORDS * 32 +
+        const uint32_t *from = job.fragments + ((uint64_t)at * T::NT + row / 4) * T::Q_WORDS * 32 +
                                8 * (row % 4) + lane % 8;
 #pragma unroll
         for (int w = 0; w < T::Q_WORDS; w++)
             t.q[nt][w] = __ldcg(from + w * 32);
-        row = i.index * T::HEADS + min(nt * 4 + lane % 4, last);
+        row = at * T::HEADS + min(nt * 4 + lane % 4, last);
         t.q_scale[nt] = __ldcg(job.q_scale + row);
         t.q_half[nt] = T::K_INT ? __ldcg(job.q_half + row) : 0;
     }
@@ -151,7 +116,6 @@ TQI_INLINE void edge_tokens(const FastJob &job, const Item &i, uint32_t tile, ui
 template <class T, class R>
 TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t tile, uint32_t n,
                         uint32_t stride, uint32_t lane, R &ring, Fetch &fetch, T &t) {
-    load_query(job, i, lane, t);
     tile += i.first_tile;
     for (; n; n--, tile += stride) {
         Slot slot = ring.wait();
@@ -184,15 +148,18 @@ TQI_INLINE void write_piece(const FastJob &job, uint32_t piece, uint32_t lane, T
 }
 
 template <class T, class R>
-TQI_INLINE void run_warp(const FastJob &job, const Worker &w, uint32_t lane, R &ring, Fetch &fetch,
-                         T &t) {
-    uint32_t segment = w.work.segment, item = w.work.item, tile = w.work.tile;
-    for (uint32_t left = w.work.n_tiles; left;) {
+TQI_INLINE void run_warp(const FastJob &job, uint32_t worker, const tqi_work &work, uint32_t lane,
+                         R &ring, T &t) {
+    Fetch fetch(job, work, fresh(&job.call.step.head->table), 0, 1);
+    fill_ring(job, true, ring, fetch);
+    uint32_t segment = work.segment, item = work.item, tile = work.tile;
+    for (uint32_t left = work.n_tiles; left;) {
         Item i = enter_item(job, segment, item);
         if (i.n_tiles) {
             uint32_t n = min(left, i.n_tiles - tile);
+            load_query(job, i, i.index, lane, t);
             consume(job, i, tile, n, 1u, lane, ring, fetch, t);
-            write_piece(job, w.index + i.index, lane, t);
+            write_piece(job, worker + i.index, lane, t);
             left -= n;
             tile = 0;
         }
@@ -261,47 +228,73 @@ template <class T> size_t stream_shared(uint32_t warps, uint32_t slots) {
     return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 8 + T::HEADS * 8);
 }
 
-/* Copies of pages that were in place before the kernel in front began may start at once; its
- * queries are waited for. */
+/* The first pages of a share, which may be copied before the wait when no kernel in front, but
+ * its immediate one, can have changed them: that is the kernel that prepares the queries, and
+ * there is none where blocks do it themselves. */
+template <class R>
+TQI_INLINE void fill_ring(const FastJob &job, bool first, R &ring, Fetch &fetch) {
+    if (job.whole)
+        wait_for_last_kernel();
+    for (uint32_t i = 0; i < ring.n; i++)
+        ring.request(fetch.next());
+    if (first && !job.whole)
+        wait_for_last_kernel();
+    allow_next_kernel();
+}
+
+/* A block's piece of an item. */
+template <class T, class R>
+TQI_INLINE void run_block(const FastJob &job, uint32_t worker, const tqi_work &work, bool first,
+                          uint8_t *shared, R &ring, T &t) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
+    Fetch fetch(job, work, fresh(&job.call.step.head->table), warp, job.warps);
+    fill_ring(job, first, ring, fetch);
+    Item item = enter_item(job, work.segment, work.item);
+    if (is_whole(T::D) && job.whole)
+        prepare_item<T>(job, item, warp, lane);
+    load_query(job, item, job.whole ? blockIdx.x : item.index, lane, t);
+    uint32_t n = warp < work.n_tiles ? (work.n_tiles - warp - 1) / job.warps + 1 : 0;
+    consume(job, item, work.tile + warp, n, job.warps, lane, ring, fetch, t);
+    float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 8));
+    join_warps(job, worker, warp, lane, shared, warp_bytes, ml, t);
+    if (is_whole(T::D) && job.whole)
+        merge_item<T>(job, item, (uint32_t *)ml, warp, lane);
+}
+
 template <class T, int MAX_WARPS>
 __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     tqk_stream(const __grid_constant__ FastJob job) {
     extern __shared__ __align__(128) uint8_t shared[];
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
-    Ring<T::Layout::bytes> ring(shared, warp_bytes, warp, job.warps, job.slots, lane);
-    Worker w;
-    w.share = fresh(job.call.schedule.share);
-    const bool by_block = w.share.by_block != 0;
-    const uint32_t stride = by_block ? job.warps : 1, first = by_block ? warp : 0;
+    tqi_work work;
+    if (job.whole) /* most blocks have some; it comes with the division */
+        work = fresh(&job.call.schedule.work[blockIdx.x]);
+    tqi_division division = fresh(job.call.schedule.share);
+    Ring<T::Layout::bytes> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps, job.slots,
+                                lane);
     T t;
     t.k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1])};
     t.v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1])};
-    bool waited = false;
-    for (w.index = by_block ? blockIdx.x : blockIdx.x * job.warps + warp;
-         w.index < w.share.n_workers; w.index += by_block ? gridDim.x : gridDim.x * job.warps) {
-        w.work = fresh(&job.call.schedule.work[w.index]);
-        Fetch fetch(job, w.work, first, stride);
-        for (uint32_t i = 0; i < ring.n; i++)
-            ring.request(fetch.next());
-        if (!waited)
-            wait_for_last_kernel();
-        waited = true;
-        allow_next_kernel();
-        if (!by_block) {
-            run_warp(job, w, lane, ring, fetch, t);
-            continue;
+    uint32_t worker = blockIdx.x;
+    if (!division.by_block) {
+        worker = worker * job.warps + warp;
+        if (worker < division.n_workers) {
+            work = fresh(&job.call.schedule.work[worker]);
+            run_warp(job, worker, work, lane, ring, t);
         }
-        Item item = enter_item(job, w.work.segment, w.work.item);
-        uint32_t n = first < w.work.n_tiles ? (w.work.n_tiles - first - 1) / stride + 1 : 0;
-        consume(job, item, w.work.tile + first, n, stride, lane, ring, fetch, t);
-        float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 8));
-        join_warps(job, w.index, warp, lane, shared, warp_bytes, ml, t);
+    }
+    for (; division.by_block && worker < division.n_workers; worker += gridDim.x) {
+        if (!job.whole)
+            work = fresh(&job.call.schedule.work[worker]);
+        run_block(job, worker, work, worker == blockIdx.x, shared, ring, t);
         allow_copies(); /* slots are free again */
         __syncthreads();
+        division = fresh(job.call.schedule.share);
     }
-    if (!waited)
-        wait_for_last_kernel(); /* the kernel behind relies on all that came before */
+    /* the kernel behind relies on all that came before, also where there was nothing to do */
+    if (blockIdx.x == 0)
+        wait_for_last_kernel();
 }
 
 template <class T, int MAX_WARPS> tq_status prepare_stream() {
@@ -327,6 +320,7 @@ template <class T, int MAX_WARPS> tq_status run_stream(const FastJob &job, cudaS
                              dim,                                          \
                              nt * 4,                                       \
                              warps,                                        \
+                             is_whole(dim),                                \
                              "tqk_" #name,                                 \
                              Blob<kf, vf, dim>::bytes,                     \
                              stream_shared<Tile<kf, vf, nt, dim>>,         \

@@ -7,6 +7,8 @@
 
 namespace tqi {
 
+struct State;
+
 /* New tokens that lie one behind another in one page. */
 struct AppendPiece {
     uint32_t page; /* id */
@@ -22,7 +24,9 @@ struct EncodeJob {
     Pages pages;
     uint32_t n_heads;
     uint32_t n_sms;
-    uint64_t *counts;    /* replaced NaNs, infinities */
+    uint64_t *counts;           /* replaced NaNs, infinities */
+    const uint32_t *host_flips; /* of the longer side that rotates, on the host; or NULL */
+    uint32_t n_flips;
     uint32_t aligned;    /* bit side: rows can be read 16 bytes at a time */
     uint32_t n_pages;    /* of this launch */
     uint64_t first_page; /* index in the sequence */
@@ -36,11 +40,15 @@ struct EncodeJob {
     PageIds ids;
 };
 
+/* What appends to a layer have in common; rows, pages or pieces are the caller's. */
+EncodeJob encode_job_of(const State *s, const tqi_layer *layer, const tqi_page_view &view,
+                        const tq_rows_in &k, const tq_rows_in &v);
 /* Whether the build has code for the current GPU. */
 bool encode_any_runs();
-/* Allows the shared memory that rows of this length need; once per device and layer. */
+/* Allows the shared memory that rows of these layers need; once per device and layer. */
 tq_status encode_any_prepare(uint32_t dim);
-/* The fastest kernel for the layer. */
+tq_status encode_fast_prepare(const Side side[2]);
+/* The fastest kernels for the layer. */
 tq_status encode(const EncodeJob &job, cudaStream_t stream);
 /* Whether encode() wants pieces cut at token groups (else at pages only). */
 bool encode_takes_groups(const Side side[2]);

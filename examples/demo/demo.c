@@ -190,6 +190,7 @@ static const char *meta(const struct input *in, const char *key) {
 
 int main(int argc, char **argv) {
     static struct input in;
+    tq_threadpool *threads;
     tq_context *ctx;
     if (argc != 2)
         die("usage", "demo CAPTURE.safetensors");
@@ -205,10 +206,14 @@ int main(int argc, char **argv) {
            c->n_tokens, c->n_kv_heads, c->head_dim, c->n_q_heads, c->n_queries);
     printf("errors   relative L2 against exact attention over the f16 rows, mean of the layers;\n"
            "         KL of the attention weights in nats; largest error of a logit\n");
-    must(tq_context_create(NULL, &ctx), "tq_context_create");
+    must(tq_threadpool_create(NULL, &threads), "tq_threadpool_create");
+    tq_context_config config = {.struct_size = sizeof config,
+                                .executor = tq_threadpool_executor(threads)};
+    must(tq_context_create(&config, &ctx), "tq_context_create");
     print_table(ctx, &in, 0);
     print_table(ctx, &in, 1);
     tq_context_destroy(ctx);
+    tq_threadpool_destroy(threads);
     for (uint32_t l = 0; l < in.n_layers; l++) {
         free(in.layers[l].exact_k);
         free(in.layers[l].exact_v);

@@ -72,6 +72,53 @@ class Attention(unittest.TestCase):
             turboquant.Cache("4bit_nc", 1, 1, DIM, threads=100000)
 
 
+class Batches(unittest.TestCase):
+    def test_a_step_gives_what_sequences_give_alone(self):
+        counts, queries = [30, 1, 0, 7], [2, 1, 1, 7]
+        k = rows(sum(counts) * HEADS * DIM, 1)
+        q = rows(sum(queries) * HEADS * GROUP * DIM, 2)
+        with turboquant.Cache("3bit_nc", 1, HEADS, DIM, HEADS * GROUP) as cache:
+            seqs = [cache.sequence() for _ in counts]
+            batch = cache.batch(4, 64)
+            batch.plan(seqs, counts, queries)
+            batch.append(0, k, k)
+            out, lse = batch.attend(0, q)
+            batch.commit()
+            row = query = 0
+            for seq, n, n_query in zip(seqs, counts, queries):
+                self.assertEqual(cache.length(seq), n)
+                alone = cache.sequence()
+                part = k[row * HEADS * DIM:(row + n) * HEADS * DIM]
+                cache.append(alone, 0, n, part, part)
+                size = HEADS * GROUP * DIM
+                want, want_lse = cache.attend(alone, 0, n_query,
+                                              q[query * size:(query + n_query) * size])
+                self.assertEqual(out[query * size:(query + n_query) * size], want)
+                self.assertEqual(lse[query * HEADS * GROUP:(query + n_query) * HEADS * GROUP],
+                                 want_lse)
+                row, query = row + n, query + n_query
+
+    def test_rejected_tokens_and_errors(self):
+        with turboquant.Cache("int8", 1, 1, DIM, max_pages=2) as cache:
+            seqs = [cache.sequence(), cache.sequence()]
+            batch = cache.batch(2, 300)
+            batch.plan(seqs, [4, 4])
+            batch.append(0, rows(8 * DIM, 1), rows(8 * DIM, 2))
+            with self.assertRaises(turboquant.Error):
+                cache.drop(seqs[0])
+            batch.commit([1, 4])
+            self.assertEqual([cache.length(s) for s in seqs], [1, 4])
+            with self.assertRaises(turboquant.Error) as caught:
+                batch.plan(seqs, [200, 1])
+            self.assertEqual(caught.exception.name, "TQ_ERR_OUT_OF_PAGES")
+            batch.plan(seqs)
+            with self.assertRaises(ValueError):
+                batch.append(0, rows(DIM, 1), rows(DIM, 2))
+            batch.cancel()
+        with self.assertRaises(ValueError):
+            batch.cancel()
+
+
 class Snapshots(unittest.TestCase):
     def test_save_and_load(self):
         tokens = 40

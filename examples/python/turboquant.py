@@ -50,6 +50,13 @@ class AttendParams(ctypes.Structure):
                 ("logit_softcap", ctypes.c_float), ("window", ctypes.c_uint32)]
 
 
+class BatchDesc(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("n_seqs", ctypes.c_uint32),
+                ("seqs", ctypes.POINTER(ctypes.c_uint64)),
+                ("n_append", ctypes.POINTER(ctypes.c_uint32)),
+                ("n_query", ctypes.POINTER(ctypes.c_uint32))]
+
+
 class Error(RuntimeError):
     """A status of the library with its message."""
 
@@ -96,7 +103,17 @@ def _load():
              [handle, u64, u32, u32, ctypes.POINTER(RowsIn), ctypes.POINTER(RowsIn), handle]),
             ("tq_attend", ctypes.c_int32,
              [handle, u64, u32, u32, ctypes.POINTER(AttendParams), ctypes.POINTER(RowsIn),
-              ctypes.POINTER(RowsIn), ctypes.POINTER(ctypes.c_float), handle])]:
+              ctypes.POINTER(RowsIn), ctypes.POINTER(ctypes.c_float), handle]),
+            ("tq_batch_create", ctypes.c_int32, [handle, u32, u32, ctypes.POINTER(handle)]),
+            ("tq_batch_destroy", None, [handle]),
+            ("tq_batch_plan", ctypes.c_int32, [handle, ctypes.POINTER(BatchDesc), handle]),
+            ("tq_batch_append", ctypes.c_int32,
+             [handle, u32, ctypes.POINTER(RowsIn), ctypes.POINTER(RowsIn), handle]),
+            ("tq_batch_attend", ctypes.c_int32,
+             [handle, u32, ctypes.POINTER(AttendParams), ctypes.POINTER(RowsIn),
+              ctypes.POINTER(RowsIn), ctypes.POINTER(ctypes.c_float), handle]),
+            ("tq_batch_commit", ctypes.c_int32, [handle, ctypes.POINTER(u32)]),
+            ("tq_batch_cancel", ctypes.c_int32, [handle])]:
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
     if lib.tq_abi_version() != ABI:
@@ -141,7 +158,7 @@ class Cache:
     def __init__(self, variant, n_layers, n_kv_heads, head_dim, n_q_heads=0, threads=1,
                  **options):
         self._cache, self._context = ctypes.c_void_p(), ctypes.c_void_p()
-        self._pool = ctypes.c_void_p()
+        self._pool, self._batches = ctypes.c_void_p(), []
         number = ctypes.c_uint32()
         _check(_lib.tq_variant_find(variant.encode(), ctypes.byref(number)))
         config = CacheConfig(struct_size=ctypes.sizeof(CacheConfig), n_layers=n_layers,
@@ -166,6 +183,8 @@ class Cache:
         _check(_lib.tq_context_create(ctypes.byref(config), ctypes.byref(self._context)))
 
     def close(self):
+        for batch in self._batches:
+            batch.close()
         if self._cache:
             _lib.tq_cache_destroy(self._cache)
         if self._context:
@@ -268,3 +287,77 @@ class Cache:
                               ctypes.byref(q), ctypes.byref(o), lse, None))
         del hold_q, hold_o
         return out, array("f", lse)
+
+    def batch(self, max_seqs, max_tokens):
+        """Steps over up to max_seqs sequences and max_tokens rows; closed with the cache."""
+        made = Batch(self, max_seqs, max_tokens)
+        self._batches.append(made)
+        return made
+
+
+class Batch:
+    """One step after another over many sequences: plan, then append and attend in every
+    layer, then commit or cancel. Rows of all sequences lie one behind another."""
+
+    def __init__(self, cache, max_seqs, max_tokens):
+        self._batch, self._cache = ctypes.c_void_p(), cache
+        self._n = self._appends = self._queries = 0
+        _check(_lib.tq_batch_create(cache._handle(), max_seqs, max_tokens,
+                                    ctypes.byref(self._batch)))
+
+    def close(self):
+        if self._batch:
+            _lib.tq_batch_destroy(self._batch)
+        self._batch = ctypes.c_void_p()
+
+    def _handle(self):
+        if not self._batch:
+            raise ValueError("the batch is closed")
+        return self._batch
+
+    def plan(self, seqs, n_append=None, n_query=None):
+        """Counts per sequence; None: one token each, and as many queries as tokens."""
+        n = len(seqs)
+        n_append = [1] * n if n_append is None else list(n_append)
+        n_query = n_append if n_query is None else list(n_query)
+        if len(n_append) != n or len(n_query) != n:
+            raise ValueError("%d sequences, %d and %d counts" % (n, len(n_append), len(n_query)))
+        ids = (ctypes.c_uint64 * n)(*seqs)
+        appends, queries = (ctypes.c_uint32 * n)(*n_append), (ctypes.c_uint32 * n)(*n_query)
+        desc = BatchDesc(ctypes.sizeof(BatchDesc), n, ids, appends, queries)
+        _check(_lib.tq_batch_plan(self._handle(), ctypes.byref(desc), None))
+        self._n, self._appends, self._queries = n, sum(n_append), sum(n_query)
+
+    def append(self, layer, keys, values):
+        n = self._appends * self._cache._kv * self._cache._dim
+        hold_k, k = _rows(keys, n, "keys")
+        hold_v, v = _rows(values, n, "values")
+        _check(_lib.tq_batch_append(self._handle(), layer, ctypes.byref(k), ctypes.byref(v), None))
+        del hold_k, hold_v
+
+    def attend(self, layer, queries, causal=True, softcap=0.0, window=0):
+        """(out, lse) as Cache.attend() gives them, for all query rows of the step."""
+        n_lse = self._queries * self._cache._q
+        hold_q, q = _rows(queries, n_lse * self._cache._dim, "queries")
+        out = array("f", bytes(4 * n_lse * self._cache._dim))
+        hold_o, o = _rows(out, len(out), "out")
+        lse = (ctypes.c_float * n_lse)()
+        params = AttendParams(ctypes.sizeof(AttendParams), CAUSAL if causal else 0, 0.0, 0,
+                              softcap, window)
+        _check(_lib.tq_batch_attend(self._handle(), layer, ctypes.byref(params), ctypes.byref(q),
+                                    ctypes.byref(o), lse, None))
+        del hold_q, hold_o
+        return out, array("f", lse)
+
+    def commit(self, n_keep=None):
+        """Keeps all tokens of the step, or the first n_keep of each sequence."""
+        if n_keep is None:
+            keep = None
+        elif len(n_keep) != self._n:
+            raise ValueError("%d sequences, %d counts" % (self._n, len(n_keep)))
+        else:
+            keep = (ctypes.c_uint32 * self._n)(*n_keep)
+        _check(_lib.tq_batch_commit(self._handle(), keep))
+
+    def cancel(self):
+        _check(_lib.tq_batch_cancel(self._handle()))

@@ -450,7 +450,7 @@ typedef struct tq_layer_formats {
 /** Configuration of a cache. */
 typedef struct tq_cache_config {
     uint32_t struct_size; /**< sizeof(tq_cache_config). */
-    uint32_t flags;       /**< None yet; must be 0. */
+    uint32_t flags;       /**< None that works yet; see ::TQ_CACHE_MLA. */
     uint32_t n_layers;    /**< Required, 1 to 65536. */
     uint32_t n_kv_heads;  /**< Required, 1 to 65536. */
     uint32_t n_q_heads;   /**< Multiple of n_kv_heads, at most 128 times; 0 = n_kv_heads. */
@@ -467,7 +467,20 @@ typedef struct tq_cache_config {
     uint32_t reserved;  /**< Must be 0. */
     uint64_t max_pages; /**< Pages, each for all layers; 0 = grow on demand (CPU only). */
     uint64_t seed;      /**< Of rotation and sketch; part of the identity of codes. */
+    /** First tokens of a sequence that are kept in 16 bits beside their codes; rounded up to a
+     *  multiple of 16, at most 2^20. The type is that of a layer's first append, bf16 for f32.
+     *  CPU only. */
+    uint32_t sink_tokens;
+    /** Last tokens that are kept so, at most 2^20: codes are then made of the rows rounded to
+     *  16 bits. A token leaves the window for ever: in tq_append() when the layer has got
+     *  recent_tokens more, in a batch at commit. What is exact stays so in forks and after
+     *  truncation; saved and copied tokens, and those behind a removed range, are codes. */
+    uint32_t recent_tokens;
 } tq_cache_config;
+
+/** Flag of a cache whose values are the first v_head_dim dims of its keys (multi-head latent
+ *  attention): ::TQ_ERR_UNSUPPORTED with the reason, by this release. */
+#define TQ_CACHE_MLA 1u
 
 /** Memory that a cache needs. Output struct. */
 typedef struct tq_footprint {
@@ -477,6 +490,7 @@ typedef struct tq_footprint {
     uint64_t bytes_per_page;  /**< All layers and heads. */
     uint64_t host_bytes;      /**< Host memory of a cache with max_pages pages; see below. */
     uint64_t device_bytes;    /**< Device memory of a cache with max_pages pages. */
+    uint64_t protected_bytes; /**< Of these, pages for sink and recent tokens of max_seqs. */
 } tq_footprint;
 
 /** @brief Tells what a cache would need, without creating it.
@@ -561,16 +575,17 @@ TQ_API tq_status tq_cache_get_config(const tq_cache *cache, tq_cache_config *out
 
 /** Counters of a cache. Output struct. */
 typedef struct tq_cache_stats {
-    uint32_t struct_size;  /**< Set by the caller: sizeof(tq_cache_stats). */
-    uint32_t n_seqs;       /**< Sequences alive. */
-    uint64_t pages_total;  /**< Pages that memory is held for. */
-    uint64_t pages_used;   /**< Pages of at least one sequence. */
-    uint64_t pages_shared; /**< Pages of more than one sequence; counted once in pages_used. */
-    uint64_t tokens;       /**< Sum over sequences of the shortest layer's length. */
-    uint64_t host_bytes;   /**< Host memory held by the cache, every byte of it. */
-    uint64_t device_bytes; /**< Device memory held by the cache. */
-    uint64_t nan_values;   /**< NaN elements that append replaced by 0 since create or reset. */
-    uint64_t inf_values;   /**< Infinite elements that append replaced since create or reset. */
+    uint32_t struct_size;     /**< Set by the caller: sizeof(tq_cache_stats). */
+    uint32_t n_seqs;          /**< Sequences alive. */
+    uint64_t pages_total;     /**< Pages that memory is held for. */
+    uint64_t pages_used;      /**< Pages of at least one sequence. */
+    uint64_t pages_shared;    /**< Pages of more than one sequence; counted once in pages_used. */
+    uint64_t tokens;          /**< Sum over sequences of the shortest layer's length. */
+    uint64_t host_bytes;      /**< Host memory held by the cache, every byte of it. */
+    uint64_t device_bytes;    /**< Device memory held by the cache. */
+    uint64_t nan_values;      /**< NaN elements that append replaced by 0 since create or reset. */
+    uint64_t inf_values;      /**< Infinite elements that append replaced since create or reset. */
+    uint64_t protected_bytes; /**< Of the bytes above, 16-bit pages of sink and recent tokens. */
 } tq_cache_stats;
 /** @brief Reads the counters.
  *  @param cache a cache @param[in,out] out struct_size set by the caller, the rest filled

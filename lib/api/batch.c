@@ -20,7 +20,11 @@ static tq_status fill(tq_batch *batch) {
     batch->seqs = tqi_calloc(&cache->heap, batch->max_seqs, sizeof *batch->seqs);
     batch->rooms = tqi_calloc(&cache->heap, batch->max_seqs, sizeof *batch->rooms);
     batch->layers = tqi_calloc(&cache->heap, cache->config.n_layers, sizeof *batch->layers);
-    if (!batch->seqs || !batch->rooms || !batch->layers)
+    if (cache->seqs.exact.pool)
+        batch->exact = tqi_calloc(&cache->heap, batch->max_seqs,
+                                  cache->config.n_layers * sizeof *batch->exact);
+    if (!batch->seqs || !batch->rooms || !batch->layers ||
+        (cache->seqs.exact.pool && !batch->exact))
         return TQ_ERR_OUT_OF_MEMORY;
     return cache->ctx->device.open_batch(cache->state, batch->max_seqs, batch->max_tokens,
                                          &batch->device);
@@ -62,6 +66,8 @@ void tq_batch_destroy(tq_batch *batch) {
         cache->ctx->device.close_batch(batch->device);
     tqi_free(&cache->heap, batch->seqs, batch->max_seqs, sizeof *batch->seqs, TQ_MEM_HOST);
     tqi_free(&cache->heap, batch->rooms, batch->max_seqs, sizeof *batch->rooms, TQ_MEM_HOST);
+    tqi_free(&cache->heap, batch->exact, batch->max_seqs,
+             cache->config.n_layers * sizeof *batch->exact, TQ_MEM_HOST);
     tqi_free(&cache->heap, batch->layers, cache->config.n_layers, sizeof *batch->layers,
              TQ_MEM_HOST);
     tqi_free(&cache->heap, batch, 1, sizeof *batch, TQ_MEM_HOST);
@@ -138,6 +144,27 @@ static tq_status add_seqs(tq_batch *batch, const tq_batch_desc *desc) {
     return TQ_OK;
 }
 
+/* What the step keeps in 16 bits of a sequence; its tables have room already. */
+static void note_exact(tq_batch *batch, uint32_t index) {
+    const tq_cache *cache = batch->cache;
+    const struct tqi_exact_rules *rules = &cache->seqs.exact;
+    struct tqi_step_seq *s = &batch->seqs[index];
+    struct tqi_exact_append a = {.length = s->length, .n = s->n_append, .step = 1};
+    s->exact = NULL;
+    s->n_exact = 0;
+    if (!rules->pool)
+        return;
+    struct tqi_exact_view *views = batch->exact + (size_t)index * cache->config.n_layers;
+    for (uint32_t l = 0; l < cache->config.n_layers; l++) {
+        views[l] = tqi_exact_view_after(rules, &seq_at(batch, index)->exact, l, a);
+        uint64_t n = views[l].sinks + (a.length + a.n - views[l].start);
+        s->n_exact = n > s->n_exact ? n : s->n_exact;
+    }
+    s->exact = views;
+    s->keep_until = rules->sink_tokens;
+    s->keep_from = tqi_exact_keep_from(rules, a);
+}
+
 /* Pages for the step, and the device's part of it. */
 static tq_status make_ready(tq_batch *batch, tq_stream stream) {
     tq_cache *cache = batch->cache;
@@ -148,6 +175,7 @@ static tq_status make_ready(tq_batch *batch, tq_stream stream) {
     for (uint32_t i = 0; i < n; i++) {
         batch->seqs[i].pages = seq_at(batch, i)->pages;
         batch->seqs[i].n_pages = seq_at(batch, i)->n_pages;
+        note_exact(batch, i);
     }
     tq_status status = device->plan(batch->device, &batch->step, stream);
     if (status != TQ_OK)

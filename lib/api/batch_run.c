@@ -11,8 +11,12 @@ static void note_append(tq_batch *batch, uint32_t layer, int captured) {
         batch->layers[layer] |= TQI_LAYER_CAPTURED; /* it runs when the graph does */
     } else {
         batch->layers[layer] |= TQI_LAYER_APPENDED;
-        for (uint32_t i = 0; i < batch->step.n_seqs; i++)
-            cache->seqs.slots[batch->rooms[i].slot].lengths[layer] += batch->seqs[i].n_append;
+        for (uint32_t i = 0; i < batch->step.n_seqs; i++) {
+            struct tqi_seq *seq = &cache->seqs.slots[batch->rooms[i].slot];
+            struct tqi_exact_append kept = {seq->lengths[layer], batch->seqs[i].n_append, 1};
+            seq->lengths[layer] += batch->seqs[i].n_append;
+            tqi_exact_appended(&cache->seqs.exact, &seq->exact, layer, kept);
+        }
     }
     cache->layers[layer].appended = 1;
 }
@@ -31,9 +35,13 @@ tq_status tq_batch_append(tq_batch *batch, uint32_t layer, const tq_rows_in *k, 
     if (batch->step.append_rows == 0 && !captured)
         return TQ_OK;
     struct tqi_step_append job = {.layer = &cache->layers[layer].layer,
-                                  .view = tqi_view_of_layer(cache, layer)};
+                                  .layer_index = layer,
+                                  .view = tqi_view_of_layer(cache, layer),
+                                  .exact_view = tqi_exact_view_of_layer(cache, layer)};
     TQI_TRY(tqi_check_rows_in("k", k, c->n_kv_heads, c->head_dim, &job.k));
     TQI_TRY(tqi_check_rows_in("v", v, c->n_kv_heads, c->v_head_dim, &job.v));
+    if (!cache->layers[layer].appended)
+        TQI_TRY(tqi_exact_set_types(cache, layer, k->dtype, v->dtype));
     TQI_TRY(device->batch_append(batch->device, &job, stream));
     note_append(batch, layer, captured);
     return TQ_OK;
@@ -60,7 +68,9 @@ tq_status tq_batch_attend(tq_batch *batch, uint32_t layer, const tq_attend_param
     if (batch->step.query_rows == 0 && !captured)
         return TQ_OK;
     struct tqi_step_attend job = {.layer = &cache->layers[layer].layer,
+                                  .layer_index = layer,
                                   .view = tqi_view_of_layer(cache, layer),
+                                  .exact_view = tqi_exact_view_of_layer(cache, layer),
                                   .group = c->n_q_heads / c->n_kv_heads,
                                   .causal = p.flags & TQ_ATTEND_CAUSAL,
                                   .window = p.window,

@@ -72,6 +72,7 @@ static tq_status init_layers(tq_cache *cache) {
         TQI_TRY(default_scales(cache, &cache->layers[l]));
         TQI_TRY(device->select(device, &cache->ctx->kernels, &cache->layers[l].layer,
                                c->n_q_heads / c->n_kv_heads));
+        TQI_TRY(tqi_exact_set_types(cache, l, TQ_BF16, TQ_BF16));
         TQI_TRY(device->set_layer(cache->state, &cache->layers[l].layer));
     }
     return TQ_OK;
@@ -121,7 +122,7 @@ static tq_status fill(tq_cache *cache) {
     TQI_TRY(init_layers(cache));
     TQI_TRY(init_pool(cache));
     tqi_seqs_init(&cache->seqs, &cache->heap, &cache->pool, c->page_tokens, c->max_seqs);
-    return TQ_OK;
+    return tqi_exact_open(cache);
 }
 
 tq_status tqi_cache_build(tq_context *ctx, const tq_cache_config *resolved, tq_cache **out) {
@@ -171,6 +172,8 @@ void tq_cache_destroy(tq_cache *cache) {
         tqi_seqs_destroy(&cache->seqs);
     if (cache->pool.heap)
         tqi_pool_destroy(&cache->pool);
+    if (cache->exact_pool.heap)
+        tqi_pool_destroy(&cache->exact_pool);
     for (uint32_t l = 0; cache->layers && l < c->n_layers; l++)
         free_layer(cache, &cache->layers[l]);
     tqi_free(&cache->heap, cache->layers, c->n_layers, sizeof *cache->layers, TQ_MEM_HOST);

@@ -1,4 +1,6 @@
 /* What a cache configuration may be, and what its zeros mean. */
+#include <stddef.h>
+
 #include "api/objects.h"
 
 #include "base/checked.h"
@@ -10,10 +12,16 @@ enum {
     MAX_HEAD_DIM = 1024,
     DEFAULT_PAGE_TOKENS = 64,
     DEFAULT_MAX_SEQS = 256,
-    MAX_SEQS = 1 << 24
+    MAX_SEQS = 1 << 24,
+    MAX_PROTECTED = 1 << 20
 };
 
 static tq_status check_shape(tq_cache_config *c) {
+    if (c->flags & TQ_CACHE_MLA)
+        return tqi_fail(TQ_ERR_UNSUPPORTED,
+                        "flags: keys of a latent and a RoPE part (MLA) need two formats in one row "
+                        "and values that are read from the codes of keys: no kernel has them. bf16 "
+                        "and f16 hold such rows with v_head_dim set to the latent's");
     TQI_REQUIRE(c->flags == 0 && c->reserved == 0, "cache config: flags and reserved must be 0");
     TQI_REQUIRE(c->n_layers >= 1 && c->n_layers <= MAX_LAYERS, "n_layers: %u is not in 1 to %d",
                 c->n_layers, MAX_LAYERS);
@@ -39,6 +47,15 @@ static tq_status check_sizes(const tq_context *ctx, tq_cache_config *c) {
     TQI_REQUIRE(c->max_seqs <= MAX_SEQS, "max_seqs: %u is more than %d", c->max_seqs, MAX_SEQS);
     TQI_REQUIRE(c->max_pages <= UINT32_MAX, "max_pages: %llu is more than %llu",
                 (unsigned long long)c->max_pages, (unsigned long long)UINT32_MAX);
+    TQI_REQUIRE(c->sink_tokens <= MAX_PROTECTED && c->recent_tokens <= MAX_PROTECTED,
+                "sink_tokens, recent_tokens: %u and %u, at most %d can be kept in 16 bits",
+                c->sink_tokens, c->recent_tokens, MAX_PROTECTED);
+    c->sink_tokens = (uint32_t)tqi_align_up(c->sink_tokens, TQI_EXACT_TOKENS);
+    if ((c->sink_tokens || c->recent_tokens) && !ctx->device.keeps_rows)
+        return tqi_fail(TQ_ERR_UNSUPPORTED,
+                        "sink_tokens, recent_tokens: device %s keeps no rows beside codes; "
+                        "boundary_layers and layer_formats work there",
+                        ctx->device.name);
     TQI_REQUIRE(c->max_pages || ctx->device.can_grow,
                 "max_pages: required on %s, whose pools can't grow", ctx->device.name);
     return TQ_OK;
@@ -92,7 +109,8 @@ tq_status tqi_resolve_config(const tq_context *ctx, const tq_cache_config *from,
                              tq_cache_config *to) {
     TQI_REQUIRE(ctx != NULL, "context: must not be NULL");
     TQI_REQUIRE(from != NULL, "cache config: must not be NULL");
-    TQI_TRY(tqi_struct_in("cache config", to, sizeof *to, sizeof *to, from));
+    TQI_TRY(tqi_struct_in("cache config", to, sizeof *to, offsetof(tq_cache_config, sink_tokens),
+                          from));
     to->struct_size = sizeof *to;
     TQI_TRY(check_shape(to));
     TQI_TRY(check_sizes(ctx, to));

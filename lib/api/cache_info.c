@@ -1,4 +1,5 @@
 /* What can be asked of a cache. */
+#include <stddef.h>
 #include <string.h>
 
 #include "api/objects.h"
@@ -16,13 +17,24 @@ static tq_status pool_bytes(const struct tqi_pool *pool, uint64_t pages, uint64_
     return TQ_OK;
 }
 
+/* The same for pages of tokens in 16 bits. */
+static tq_status add_kept_pages(const tq_cache *cache, uint64_t max_pages, uint64_t *page_memory,
+                                uint64_t *tables) {
+    uint64_t pages = tqi_exact_first_pages(cache, max_pages), more = 0;
+    if (!pages)
+        return TQ_OK;
+    TQI_TRY(pool_bytes(&cache->exact_pool, pages, page_memory, &more));
+    *tables += more;
+    return TQ_OK;
+}
+
 /* Builds the cache without its pages: what is left to count is the pool. */
 tq_status tq_cache_estimate(const tq_context *ctx, const tq_cache_config *config,
                             tq_footprint *out) {
     tq_cache_config c;
     tq_cache *cache;
     TQI_REQUIRE(out != NULL, "out: must not be NULL");
-    TQI_TRY(tqi_struct_check_out("footprint", sizeof *out, out));
+    TQI_TRY(tqi_struct_check_out("footprint", offsetof(tq_footprint, protected_bytes), out));
     TQI_TRY(tqi_resolve_config(ctx, config, &c));
     uint64_t max_pages = c.max_pages, page_memory = 0, tables = 0;
     c.max_pages = 0;
@@ -32,7 +44,10 @@ tq_status tq_cache_estimate(const tq_context *ctx, const tq_cache_config *config
     tq_status status = TQ_OK;
     if (max_pages)
         status = pool_bytes(&cache->pool, max_pages, &page_memory, &tables);
+    if (max_pages && status == TQ_OK)
+        status = add_kept_pages(cache, max_pages, &full.protected_bytes, &tables);
     int on_host = ctx->device.page_memory == TQ_MEM_HOST;
+    page_memory += full.protected_bytes;
     full.host_bytes = cache->heap.host_bytes + tables + (on_host ? page_memory : 0);
     full.device_bytes = cache->heap.device_bytes + (on_host ? 0 : page_memory) +
                         max_pages * ctx->device.entry_bytes;
@@ -45,7 +60,7 @@ tq_status tq_cache_estimate(const tq_context *ctx, const tq_cache_config *config
 tq_status tq_cache_get_config(const tq_cache *cache, tq_cache_config *out) {
     TQI_CHECK_CACHE(cache);
     TQI_REQUIRE(out != NULL, "out: must not be NULL");
-    TQI_TRY(tqi_struct_check_out("cache config", sizeof *out, out));
+    TQI_TRY(tqi_struct_check_out("cache config", offsetof(tq_cache_config, sink_tokens), out));
     tqi_struct_out(out, &cache->config, sizeof cache->config);
     return TQ_OK;
 }
@@ -61,11 +76,14 @@ static void count_pages(const struct tqi_pool *pool, tq_cache_stats *s) {
 tq_status tq_cache_get_stats(const tq_cache *cache, tq_cache_stats *out) {
     TQI_CHECK_CACHE(cache);
     TQI_REQUIRE(out != NULL, "out: must not be NULL");
-    TQI_TRY(tqi_struct_check_out("cache stats", sizeof *out, out));
+    TQI_TRY(tqi_struct_check_out("cache stats", offsetof(tq_cache_stats, protected_bytes), out));
     tq_cache_stats s = {.n_seqs = cache->seqs.n_alive,
                         .host_bytes = cache->heap.host_bytes,
                         .device_bytes = cache->heap.device_bytes};
     count_pages(&cache->pool, &s);
+    if (cache->seqs.exact.pool)
+        s.protected_bytes =
+            (cache->exact_pool.n_pages - cache->exact_pool.n_free) * cache->exact_pool.page_bytes;
     for (uint32_t i = 0; i < cache->seqs.n_slots; i++)
         if (cache->seqs.slots[i].alive)
             s.tokens += tqi_seq_shortest(&cache->seqs, &cache->seqs.slots[i]);

@@ -67,6 +67,7 @@ static tq_status cut_out(tq_cache *cache, struct tqi_seq *seq, uint64_t first, u
     if (status == TQ_OK)
         for (uint32_t l = 0; l < cache->config.n_layers; l++)
             seq->lengths[l] -= n;
+    tqi_exact_forget(&cache->seqs.exact, &seq->exact, first, seq->lengths);
     return status;
 }
 

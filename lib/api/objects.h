@@ -18,10 +18,11 @@ struct tq_context {
 /* A layer, with what the drivers do not need to know. */
 struct tqi_cache_layer {
     struct tqi_layer layer;
-    uint32_t appended; /* since create or reset */
-    float *means[2];   /* K, V: owned, or NULL */
-    float *scales[2];  /* K, V: [n_kv_heads] values, then reciprocals; owned */
-    float *sinks;      /* [n_q_heads] logits, or NULL: owned */
+    struct tqi_layer exact; /* of tokens kept in 16 bits, if any are */
+    uint32_t appended;      /* since create or reset */
+    float *means[2];        /* K, V: owned, or NULL */
+    float *scales[2];       /* K, V: [n_kv_heads] values, then reciprocals; owned */
+    float *sinks;           /* [n_q_heads] logits, or NULL: owned */
 };
 
 struct tq_cache {
@@ -33,6 +34,7 @@ struct tq_cache {
     uint32_t *flips; /* random signs of all distinct rotations */
     size_t n_flips;
     struct tqi_pool pool;
+    struct tqi_pool exact_pool; /* of tokens kept in 16 bits; heap NULL = none are */
     struct tqi_seqs seqs;
     void *state;        /* the device's */
     uint32_t n_planned; /* batches between plan and commit or cancel */
@@ -45,9 +47,10 @@ struct tq_batch {
     uint32_t planned; /* since plan, until commit or cancel */
     void *device;     /* the device's part */
     struct tqi_step step;
-    struct tqi_step_seq *seqs; /* [max_seqs], of the step */
-    struct tqi_room *rooms;    /* [max_seqs], of the step */
-    uint8_t *layers;           /* [n_layers] enum tqi_layer_flags */
+    struct tqi_step_seq *seqs;    /* [max_seqs], of the step */
+    struct tqi_room *rooms;       /* [max_seqs], of the step */
+    struct tqi_exact_view *exact; /* [max_seqs][n_layers], of the step, or NULL */
+    uint8_t *layers;              /* [n_layers] enum tqi_layer_flags */
 };
 
 /* ---- struct_size (struct_size.c) ---------------------------------------------------- */
@@ -97,5 +100,19 @@ tq_status tqi_check_params(const tq_attend_params *from, tq_attend_params *to);
 /* View of a layer without a sequence, and of a sequence in it. */
 struct tqi_page_view tqi_view_of_layer(const tq_cache *cache, uint32_t layer);
 struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer);
+
+/* ---- tokens kept in 16 bits (exact.c) ------------------------------------------------ */
+
+/* Sets the 16-bit types of a layer whose tokens are kept; from its first append on they stay. */
+tq_status tqi_exact_set_types(tq_cache *cache, uint32_t layer, tq_dtype k, tq_dtype v);
+/* The pool, after the layers have their first types. */
+tq_status tqi_exact_open(tq_cache *cache);
+/* Pages that the pool of a cache with max_pages has from the start. */
+uint64_t tqi_exact_first_pages(const tq_cache *cache, uint64_t max_pages);
+/* Where those pages lie; zeros for a layer without. */
+struct tqi_page_view tqi_exact_view_of_layer(const tq_cache *cache, uint32_t layer);
+/* Puts rows that are kept over those that a job has decoded. */
+tq_status tqi_exact_read(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer,
+                         const struct tqi_decode_job *job);
 
 #endif

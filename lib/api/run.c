@@ -30,15 +30,29 @@ struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *se
 static tq_status append(tq_cache *cache, struct tqi_seq *seq, uint32_t layer, uint32_t n_tokens,
                         const tq_rows_in *k, const tq_rows_in *v, tq_stream stream) {
     const struct tqi_device *device = &cache->ctx->device;
+    const struct tqi_exact_rules *rules = &cache->seqs.exact;
+    struct tqi_exact_append kept = {.length = seq->lengths[layer], .n = n_tokens};
+    struct tqi_exact_view exact;
     device->use_stream(cache->state, stream); /* shared pages are copied on it */
+    if (!cache->layers[layer].appended)
+        TQI_TRY(tqi_exact_set_types(cache, layer, k->dtype, v->dtype));
     TQI_TRY(tqi_seq_make_room(&cache->seqs, seq, layer, n_tokens));
     struct tqi_encode_job job = {.layer = &cache->layers[layer].layer,
                                  .view = tqi_view_of(cache, seq, layer),
+                                 .exact_view = tqi_exact_view_of_layer(cache, layer),
                                  .n_tokens = n_tokens,
                                  .k = *k,
                                  .v = *v};
+    if (rules->pool) {
+        exact = tqi_exact_view_of(rules, &seq->exact, layer);
+        job.exact = &exact;
+        job.keep_until = rules->sink_tokens;
+        job.keep_from = tqi_exact_keep_from(rules, kept);
+    }
     TQI_TRY(device->append(cache->state, &job, stream));
     seq->lengths[layer] += n_tokens;
+    tqi_exact_appended(rules, &seq->exact, layer, kept);
+    tqi_exact_settle(rules, &seq->exact, seq->lengths);
     cache->layers[layer].appended = 1;
     return TQ_OK;
 }
@@ -94,6 +108,7 @@ tq_status tq_attend(const tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n
         return TQ_OK;
     struct tqi_attend_job job = {.layer = &cache->layers[layer].layer,
                                  .view = tqi_view_of(cache, seq, layer),
+                                 .exact_view = tqi_exact_view_of_layer(cache, layer),
                                  .n_queries = n_queries,
                                  .group = c->n_q_heads / c->n_kv_heads,
                                  .causal = p.flags & TQ_ATTEND_CAUSAL,
@@ -103,6 +118,11 @@ tq_status tq_attend(const tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n
                                  .lse = lse};
     TQI_TRY(tqi_check_rows_in("q", q, c->n_q_heads, c->head_dim, &job.q));
     TQI_TRY(tqi_check_rows_out("out", out, c->n_q_heads, c->v_head_dim, &job.out));
+    struct tqi_exact_view exact;
+    if (cache->seqs.exact.pool && job.layer->exact) {
+        exact = tqi_exact_view_of(&cache->seqs.exact, &seq->exact, layer);
+        job.exact = &exact;
+    }
     return cache->ctx->device.attend(cache->state, &job, stream);
 }
 
@@ -131,7 +151,8 @@ tq_status tq_read_rows(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_
                                  .n_tokens = n_tokens,
                                  .k = k ? &k_rows : NULL,
                                  .v = v ? &v_rows : NULL};
-    return cache->ctx->device.decode(cache->state, &job);
+    TQI_TRY(cache->ctx->device.decode(cache->state, &job));
+    return tqi_exact_read(cache, seq, layer, &job);
 }
 
 /* Tokens that exist, in place; zeros elsewhere. */

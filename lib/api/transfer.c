@@ -154,10 +154,15 @@ tq_status tqi_begin_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n) {
 }
 
 void tqi_end_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n) {
+    uint64_t before = seq->lengths[0];
     for (uint32_t l = 0; l < cache->config.n_layers; l++) {
         seq->lengths[l] += n;
         cache->layers[l].appended |= n > 0;
     }
     uint64_t pages = tqi_div_up(seq->lengths[0], cache->config.page_tokens);
     tqi_seq_drop_pages(&cache->seqs, seq, pages, seq->n_pages);
+    if (n)
+        tqi_exact_forget(&cache->seqs.exact, &seq->exact, before, seq->lengths);
+    else
+        tqi_exact_settle(&cache->seqs.exact, &seq->exact, seq->lengths);
 }

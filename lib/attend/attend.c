@@ -16,7 +16,7 @@
 /* A worker's memory. */
 struct workspace {
     char *queries, *scores, *scratch;
-    double *out;
+    double *out, *other;
     double *shift; /* [row] of softcap */
     float *row;
 };
@@ -27,7 +27,8 @@ static struct workspace workspace_of(const struct tqi_attend_plan *p, uint32_t w
     w.scores = w.queries + TQI_TILE_ROWS * p->query_bytes;
     w.scratch = w.scores + p->scores_bytes;
     w.out = (double *)(void *)(w.scratch + p->scratch_bytes);
-    w.shift = w.out + p->job->layer->v.layout.dim;
+    w.other = w.out + p->job->layer->v.layout.dim;
+    w.shift = w.other + p->job->layer->v.layout.dim;
     w.row = (float *)(void *)(w.shift + TQI_TILE_ROWS);
     return w;
 }
@@ -53,15 +54,6 @@ static int64_t row_of(const struct tqi_attend_plan *p, const struct tqi_piece *p
     return (int64_t)piece->seq->first_row + query_of(p, piece, r);
 }
 
-/* What row r sees of the n tokens from `start` on. */
-static struct tqi_sight span_of(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
-                                uint32_t r, uint64_t start, uint32_t n) {
-    struct tqi_range seen = tqi_seen_by(p->job, piece->seq, query_of(p, piece, r));
-    uint64_t first = seen.first > start ? seen.first - start : 0;
-    uint64_t last = seen.last > start ? seen.last - start : 0;
-    return (struct tqi_sight){(uint32_t)(first < n ? first : n), (uint32_t)(last < n ? last : n)};
-}
-
 /* Queries are not sanitised: what is not finite must show in the output. */
 static void load_query(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
                        uint32_t head, uint32_t r, float *out) {
@@ -85,16 +77,27 @@ static void load_query(const struct tqi_attend_plan *p, const struct tqi_piece *
 /* The rows of a task: n_rows from first_row on of n_heads kv heads, and its tokens. */
 struct task {
     const struct tqi_piece *piece;
+    const struct tqi_part *part;
     uint32_t head, n_heads, split, first_row, n_rows;
     uint64_t from, to;
 };
 
+/* What row r sees of the n tokens from `start` on. */
+static struct tqi_sight span_of(const struct tqi_attend_plan *p, const struct task *t, uint32_t r,
+                                uint64_t start, uint32_t n) {
+    struct tqi_range seen = tqi_seen_by(p->job, t->piece->seq, query_of(p, t->piece, r));
+    seen.first = seen.first > t->from ? seen.first : t->from;
+    uint64_t first = seen.first > start ? seen.first - start : 0;
+    uint64_t last = seen.last > start ? seen.last - start : 0;
+    return (struct tqi_sight){(uint32_t)(first < n ? first : n), (uint32_t)(last < n ? last : n)};
+}
+
 /* What is read after (page, head): the next head, then the next page. */
 static const uint8_t *next_blob(const struct task *t, uint64_t page, uint32_t head) {
-    const struct tqi_page_view *view = &t->piece->view;
+    const struct tqi_page_view *view = &t->part->view;
     if (head + 1 < t->head + t->n_heads)
         return tqi_view_blob(view, page, head + 1);
-    if ((page + 1) * view->page_tokens < t->to)
+    if (t->part->base + (page + 1) * view->page_tokens < t->to)
         return tqi_view_blob(view, page + 1, t->head);
     return NULL;
 }
@@ -102,32 +105,33 @@ static const uint8_t *next_blob(const struct task *t, uint64_t page, uint32_t he
 /* One page of one head. */
 static void attend_page(const struct tqi_attend_plan *p, struct workspace *w, const struct task *t,
                         uint64_t page, uint32_t head) {
-    const struct tqi_layer *layer = p->job->layer;
-    uint32_t page_tokens = p->job->view.page_tokens;
+    const struct tqi_layer *layer = t->part->layer;
+    const struct tqi_level *level = layer->attend;
+    uint32_t page_tokens = t->part->view.page_tokens;
     struct tqi_sight spans[TQI_TILE_ROWS];
-    uint64_t start = page * page_tokens;
-    struct tqi_tile tile = {.blob = tqi_view_blob(&t->piece->view, page, head),
+    uint64_t start = t->part->base + page * page_tokens;
+    struct tqi_tile tile = {.blob = tqi_view_blob(&t->part->view, page, head),
                             .next = next_blob(t, page, head)};
+    tile.first = (uint32_t)(t->part->written > start ? t->part->written - start : 0);
     tile.last = (uint32_t)(t->to - start < page_tokens ? t->to - start : page_tokens);
+    uint32_t n = tile.last - tile.first;
     for (uint32_t r = 0; r < t->n_rows; r++)
-        spans[r] = span_of(p, t->piece, t->first_row + r, start, tile.last);
-    tile.scale = layer->k_scale[head];
-    const char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * p->query_bytes;
-    p->level->score[layer->k.format->id].run(&layer->k, &tile, queries, t->n_rows, page_tokens,
-                                             w->scores, w->scratch);
+        spans[r] = span_of(p, t, t->first_row + r, start + tile.first, n);
+    tile.scale = layer->k_scale ? layer->k_scale[head] : 1;
+    const char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->part->query_bytes;
+    level->score[layer->k.format->id].run(&layer->k, &tile, queries, t->n_rows, page_tokens,
+                                          w->scores, w->scratch);
     double scale = fabs(p->job->scale);
     if (p->job->softcap > 0) {
         const double *shift = w->shift + (size_t)(head - t->head) * t->n_rows;
-        p->level->softcap(w->scores, page_tokens, shift, t->n_rows, tile.last, scale,
-                          p->job->softcap);
+        level->softcap(w->scores, page_tokens, shift, t->n_rows, n, scale, p->job->softcap);
         scale = 1;
     }
     char *states = state_of(p, t->piece, head, t->split, t->first_row);
-    p->level->softmax(states, p->state_bytes, w->scores, page_tokens, spans, t->n_rows, tile.last,
-                      scale);
-    tile.scale = layer->v_scale[head];
-    p->level->accumulate[layer->v.format->id].run(&layer->v, &tile, w->scores, t->n_rows,
-                                                  page_tokens, states, p->state_bytes, w->scratch);
+    level->softmax(states, p->state_bytes, w->scores, page_tokens, spans, t->n_rows, n, scale);
+    tile.scale = layer->v_scale ? layer->v_scale[head] : 1;
+    level->accumulate[layer->v.format->id].run(&layer->v, &tile, w->scores, t->n_rows, page_tokens,
+                                               states, p->state_bytes, w->scratch);
 }
 
 static uint32_t tile_rows(const struct tqi_piece *piece, uint32_t tile) {
@@ -135,18 +139,28 @@ static uint32_t tile_rows(const struct tqi_piece *piece, uint32_t tile) {
     return left < TQI_TILE_ROWS ? left : TQI_TILE_ROWS;
 }
 
+static const struct tqi_part *part_of(const struct tqi_piece *piece, uint32_t split) {
+    const struct tqi_part *part = &piece->parts[piece->n_parts - 1];
+    while (split < part->at)
+        part--;
+    return part;
+}
+
 static struct task task_of(const struct tqi_attend_plan *p, uint32_t index) {
     const struct tqi_piece *piece = tqi_piece_of_task(p, index);
     uint32_t in_piece = index - piece->first_task, left;
     struct task t = {.piece = piece, .split = in_piece % piece->n_splits};
+    t.part = part_of(piece, t.split);
     uint32_t tile = in_piece / piece->n_splits % piece->tiles;
     t.head = in_piece / piece->n_splits / piece->tiles * piece->task_heads;
     left = p->job->layer->n_kv_heads - t.head;
     t.n_heads = left < piece->task_heads ? left : piece->task_heads;
     t.first_row = tile * TQI_TILE_ROWS;
     t.n_rows = tile_rows(piece, tile);
-    t.from = (uint64_t)(piece->first_split + t.split) * TQI_SPLIT_TOKENS;
+    t.from = (uint64_t)(t.part->first_split + t.split - t.part->at) * TQI_SPLIT_TOKENS;
     t.to = t.from + TQI_SPLIT_TOKENS;
+    t.from = t.from > t.part->tokens.first ? t.from : t.part->tokens.first;
+    t.to = t.to < t.part->tokens.last ? t.to : t.part->tokens.last;
     /* Later rows begin and end later: the first and the last bound the tile. */
     uint32_t last_row = t.first_row + t.n_rows - 1;
     uint64_t first = tqi_seen_by(p->job, piece->seq, query_of(p, piece, t.first_row)).first;
@@ -158,9 +172,9 @@ static struct task task_of(const struct tqi_attend_plan *p, uint32_t index) {
 
 /* |scale| * q.mean: what centring took from every score of the row. */
 static double mean_score(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
-                         uint32_t head, uint32_t r, float *row) {
-    uint32_t dim = p->job->layer->k.layout.dim;
-    const float *mean = tqi_layer_mean(p->job->layer->k_mean, head, dim);
+                         const struct tqi_part *part, uint32_t head, uint32_t r, float *row) {
+    uint32_t dim = part->layer->k.layout.dim;
+    const float *mean = tqi_layer_mean(part->layer->k_mean, head, dim);
     double sum = 0;
     if (!mean)
         return 0;
@@ -172,17 +186,18 @@ static double mean_score(const struct tqi_attend_plan *p, const struct tqi_piece
 
 static void start_head(const struct tqi_attend_plan *p, struct workspace *w, const struct task *t,
                        uint32_t head) {
-    char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * p->query_bytes;
+    const struct tqi_layer *layer = t->part->layer;
+    char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->part->query_bytes;
     for (uint32_t r = 0; r < t->n_rows; r++) {
-        p->level->state_clear(&p->job->layer->v,
-                              state_of(p, t->piece, head, t->split, t->first_row + r));
+        layer->attend->state_clear(&layer->v,
+                                   state_of(p, t->piece, head, t->split, t->first_row + r));
         if (t->from >= t->to)
             continue;
         if (p->job->softcap > 0)
             w->shift[(head - t->head) * t->n_rows + r] =
-                mean_score(p, t->piece, head, t->first_row + r, w->row);
+                mean_score(p, t->piece, t->part, head, t->first_row + r, w->row);
         load_query(p, t->piece, head, t->first_row + r, w->row);
-        p->level->prepare(&p->job->layer->k, w->row, queries + r * p->query_bytes);
+        layer->attend->prepare(&layer->k, w->row, queries + r * t->part->query_bytes);
     }
 }
 
@@ -194,26 +209,56 @@ static void add_sink(double sink, double *out, uint32_t dim, double *lse) {
     *lse = sink > *lse ? sink + log1p(exp(*lse - sink)) : *lse + log1p(exp(sink - *lse));
 }
 
-/* Merges the splits of a row and writes it. */
+/* Two parts of a row by their weights; an empty one has the lse -infinity. */
+static void join_parts(double *out, double *lse, const double *other, double other_lse,
+                       uint32_t dim) {
+    if (other_lse == -INFINITY)
+        return;
+    double keep = *lse == -INFINITY ? 0 : 1 / (1 + exp(other_lse - *lse));
+    double add = *lse == -INFINITY ? 1 : 1 / (1 + exp(*lse - other_lse));
+    for (uint32_t i = 0; i < dim; i++)
+        out[i] = out[i] * keep + other[i] * add;
+    double high = *lse > other_lse ? *lse : other_lse, low = *lse > other_lse ? other_lse : *lse;
+    *lse = high + log1p(exp(low - high));
+}
+
+/* Merges the splits of a part of a row; returns its lse. */
+static double finish_part(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
+                          const struct tqi_part *part, struct workspace *w, uint32_t head,
+                          uint32_t r, double *out) {
+    const struct tqi_attend_job *job = p->job;
+    const struct tqi_rows *v = &part->layer->v;
+    const struct tqi_level *level = part->layer->attend;
+    char *state = state_of(p, piece, head, part->at, r);
+    double lse;
+    for (uint32_t split = 1; split < part->n_splits; split++)
+        level->state_merge(v, state, state_of(p, piece, head, part->at + split, r));
+    level->state_finish(v, state, tqi_layer_mean(part->layer->v_mean, head, v->layout.dim), out,
+                        &lse, w->scratch);
+    int wanted = job->lse || job->layer->sinks || piece->n_parts > 1;
+    if (wanted && job->softcap == 0) /* else it went in before the cap */
+        lse += mean_score(p, piece, part, head, r, w->row);
+    return lse;
+}
+
+/* Joins what there is of a row and writes it. */
 static void finish_row(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
                        struct workspace *w, uint32_t head, uint32_t r) {
     const struct tqi_attend_job *job = p->job;
     const struct tqi_rows *v = &job->layer->v;
-    char *state = state_of(p, piece, head, 0, r);
-    double lse;
-    for (uint32_t split = 1; split < piece->n_splits; split++)
-        p->level->state_merge(v, state, state_of(p, piece, head, split, r));
-    p->level->state_finish(v, state, tqi_layer_mean(job->layer->v_mean, head, v->layout.dim),
-                           w->out, &lse, w->scratch);
+    double lse = finish_part(p, piece, &piece->parts[0], w, head, r, w->out);
+    for (uint32_t i = 1; i < piece->n_parts; i++) {
+        double other = finish_part(p, piece, &piece->parts[i], w, head, r, w->other);
+        join_parts(w->out, &lse, w->other, other, v->layout.dim);
+    }
     uint32_t q_head = q_head_of(p, head, r);
     int64_t row = row_of(p, piece, r);
-    if ((job->lse || job->layer->sinks) && job->softcap == 0) /* else it went in before the cap */
-        lse += mean_score(p, piece, head, r, w->row);
     if (job->layer->sinks && lse != -INFINITY)
         add_sink((double)job->layer->sinks[q_head], w->out, v->layout.dim, &lse);
     int64_t at = row * job->out.token_stride + (int64_t)q_head * job->out.head_stride;
     int64_t size = job->out.dtype == TQ_F32 ? 4 : 2;
-    p->level->store(w->out, v->layout.dim, job->out.dtype, (char *)job->out.data + at * size);
+    job->layer->attend->store(w->out, v->layout.dim, job->out.dtype,
+                              (char *)job->out.data + at * size);
     size_t n_q_heads = (size_t)job->layer->n_kv_heads * job->group;
     if (job->lse)
         job->lse[(size_t)row * n_q_heads + q_head] = (float)lse;
@@ -226,11 +271,12 @@ static void finish_row(const struct tqi_attend_plan *p, const struct tqi_piece *
 static void walk(void *arg, uint32_t index, uint32_t worker) {
     const struct tqi_attend_plan *p = arg;
     struct task t = task_of(p, index);
-    uint32_t page_tokens = p->job->view.page_tokens;
+    uint32_t page_tokens = t.part->view.page_tokens;
+    uint64_t base = t.part->base, first = t.from > base ? (t.from - base) / page_tokens : 0;
     struct workspace w = workspace_of(p, worker);
     for (uint32_t h = 0; h < t.n_heads; h++)
         start_head(p, &w, &t, t.head + h);
-    for (uint64_t page = t.from / page_tokens; page * page_tokens < t.to; page++)
+    for (uint64_t page = first; t.from < t.to && base + page * page_tokens < t.to; page++)
         for (uint32_t h = 0; h < t.n_heads; h++)
             attend_page(p, &w, &t, page, t.head + h);
     if (t.piece->n_splits > 1)

@@ -11,22 +11,26 @@ struct tqi_attend_seq {
     const uint32_t *pages;
     uint64_t length; /* tokens, of which the last query row sees the last */
     uint32_t n_queries;
-    uint32_t first_row; /* in q, out and lse */
+    uint32_t first_row;                 /* in q, out and lse */
+    const struct tqi_exact_view *exact; /* tokens kept in 16 bits, or NULL */
+    uint64_t n_exact;                   /* how many at most, in any layer that the memory is for */
 };
 
 struct tqi_attend_job {
     const struct tqi_layer *layer;
     struct tqi_page_view view;
-    uint32_t n_queries, group; /* query heads per kv head */
-    uint32_t causal;           /* bottom-right */
-    uint32_t window;           /* last tokens that a query sees; 0 = all */
+    struct tqi_page_view exact_view;    /* of pages for layer->exact; pages and length unused */
+    const struct tqi_exact_view *exact; /* of the sequence, or NULL */
+    uint32_t n_queries, group;          /* query heads per kv head */
+    uint32_t causal;                    /* bottom-right */
+    uint32_t window;                    /* last tokens that a query sees; 0 = all */
     double scale;
     double softcap;  /* of logits, 0 = off */
     tq_rows_in q;    /* strides resolved */
     tq_rows_out out; /* strides resolved */
     float *lse;      /* [query row][n_q_heads] or NULL */
-    /* Filled by the CPU device. The sequences replace n_queries, and pages and length of the
-     * view. */
+    /* Filled by the CPU device. The sequences replace n_queries, exact, and pages and length of
+     * the view. */
     const struct tqi_attend_seq *seqs;
     uint32_t n_seqs;
     const struct tqi_executor *executor;
@@ -44,6 +48,10 @@ void tqi_attend_measure(const struct tqi_layer *layer, struct tqi_attend_sizes *
 /* Bytes, aligned to TQI_ALIGNMENT, for a job with any of the layers measured. */
 size_t tqi_attend_memory(const struct tqi_attend_sizes *sizes, uint32_t n_q_heads,
                          const struct tqi_attend_seq *seqs, uint32_t n_seqs, uint32_t n_workers);
+/* The same for sequences that are not known yet: a bound that grows with every number. */
+size_t tqi_attend_memory_bound(const struct tqi_attend_sizes *sizes, uint32_t n_q_heads,
+                               uint32_t max_seqs, uint32_t max_queries, uint64_t max_length,
+                               uint32_t n_workers);
 void tqi_attend(const struct tqi_attend_job *job);
 
 #endif

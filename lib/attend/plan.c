@@ -4,25 +4,33 @@
 
 /* ---- sizes ------------------------------------------------------------------------------- */
 
+static void raise(size_t *size, size_t to) {
+    to = tqi_align_up(to, TQI_ALIGNMENT);
+    *size = to > *size ? to : *size;
+}
+
+static void measure_form(struct tqi_attend_plan *p, const struct tqi_layer *layer) {
+    const struct tqi_level *level = layer->attend;
+    raise(&p->query_bytes, level->query_bytes(&layer->k));
+    raise(&p->state_bytes, level->state_bytes(&layer->v));
+    raise(&p->scores_bytes, (size_t)TQI_TILE_ROWS * layer->page.k.tokens * level->score_size);
+    raise(&p->scratch_bytes, level->scratch_bytes(&layer->k));
+    raise(&p->scratch_bytes, level->scratch_bytes(&layer->v));
+}
+
 static void measure(struct tqi_attend_plan *p, const struct tqi_layer *layer) {
-    size_t k_scratch, v_scratch;
-    p->level = layer->attend;
-    p->query_bytes = p->level->query_bytes(&layer->k);
-    p->state_bytes = tqi_align_up(p->level->state_bytes(&layer->v), TQI_ALIGNMENT);
-    p->scores_bytes = tqi_align_up(
-        (size_t)TQI_TILE_ROWS * layer->page.k.tokens * p->level->score_size, TQI_ALIGNMENT);
-    k_scratch = p->level->scratch_bytes(&layer->k);
-    v_scratch = p->level->scratch_bytes(&layer->v);
-    p->scratch_bytes = tqi_align_up(k_scratch > v_scratch ? k_scratch : v_scratch, TQI_ALIGNMENT);
+    measure_form(p, layer);
+    if (layer->exact)
+        measure_form(p, layer->exact);
     p->worker_bytes =
         tqi_align_up(TQI_TILE_ROWS * p->query_bytes + p->scores_bytes + p->scratch_bytes +
-                         (layer->v.layout.dim + TQI_TILE_ROWS) * sizeof(double) +
+                         (2 * layer->v.layout.dim + TQI_TILE_ROWS) * sizeof(double) +
                          layer->k.layout.dim * sizeof(float),
                      TQI_ALIGNMENT);
 }
 
 void tqi_attend_measure(const struct tqi_layer *layer, struct tqi_attend_sizes *sizes) {
-    struct tqi_attend_plan p;
+    struct tqi_attend_plan p = {0};
     measure(&p, layer);
     if (sizes->state_bytes < p.state_bytes)
         sizes->state_bytes = p.state_bytes;
@@ -30,9 +38,10 @@ void tqi_attend_measure(const struct tqi_layer *layer, struct tqi_attend_sizes *
         sizes->worker_bytes = p.worker_bytes;
 }
 
-/* All splits of a sequence, at least one. */
+/* All splits of a sequence, at least one; of tokens in 16 bits as many as they can touch. */
 static uint64_t splits_of(const struct tqi_attend_seq *seq) {
-    return seq->length ? tqi_div_up(seq->length, TQI_SPLIT_TOKENS) : 1;
+    uint64_t n = seq->length ? tqi_div_up(seq->length, TQI_SPLIT_TOKENS) : 1;
+    return seq->n_exact ? n + seq->n_exact / TQI_SPLIT_TOKENS + 5 : n;
 }
 
 static size_t pieces_bytes(uint32_t n_seqs) {
@@ -54,6 +63,15 @@ size_t tqi_attend_memory(const struct tqi_attend_sizes *sizes, uint32_t n_q_head
     return n_workers * sizes->worker_bytes + pieces_bytes(n_seqs) + (largest > all ? largest : all);
 }
 
+size_t tqi_attend_memory_bound(const struct tqi_attend_sizes *sizes, uint32_t n_q_heads,
+                               uint32_t max_seqs, uint32_t max_queries, uint64_t max_length,
+                               uint32_t n_workers) {
+    /* One sequence with all the queries and all the tokens takes the most. */
+    struct tqi_attend_seq worst = {.length = max_length, .n_queries = max_queries};
+    return tqi_attend_memory(sizes, n_q_heads, &worst, 1, n_workers) - pieces_bytes(1) +
+           pieces_bytes(max_seqs);
+}
+
 void tqi_attend_start(struct tqi_attend_plan *p, const struct tqi_attend_job *job) {
     memset(p, 0, sizeof *p);
     measure(p, job->layer);
@@ -66,12 +84,56 @@ void tqi_attend_start(struct tqi_attend_plan *p, const struct tqi_attend_job *jo
 
 /* ---- blocks ------------------------------------------------------------------------------ */
 
-static void set_splits(const struct tqi_attend_plan *p, struct tqi_piece *piece) {
+/* Adds a part with those of its tokens that some query sees: the first query begins first. The
+ * codes have a split, maybe without a token; other parts are left out without one. */
+static void add_part(const struct tqi_attend_plan *p, struct tqi_piece *piece,
+                     struct tqi_part part) {
+    uint64_t seen = tqi_seen_by(p->job, piece->seq, 0).first;
+    part.tokens.first = part.tokens.first > seen ? part.tokens.first : seen;
+    if (part.tokens.last > piece->seq->length)
+        part.tokens.last = piece->seq->length;
+    int empty = part.tokens.first >= part.tokens.last;
+    if (empty && piece->n_parts)
+        return;
+    part.first_split = (uint32_t)(part.tokens.first / TQI_SPLIT_TOKENS);
+    part.n_splits =
+        empty ? 1 : (uint32_t)tqi_div_up(part.tokens.last, TQI_SPLIT_TOKENS) - part.first_split;
+    part.query_bytes = part.layer->attend->query_bytes(&part.layer->k);
+    part.at = piece->n_splits;
+    piece->n_splits += part.n_splits;
+    piece->parts[piece->n_parts++] = part;
+}
+
+static void add_exact(const struct tqi_attend_plan *p, struct tqi_piece *piece) {
+    const struct tqi_exact_view *e = piece->seq->exact;
+    uint64_t head = (uint64_t)e->n_head * TQI_EXACT_TOKENS, end = piece->seq->length;
+    struct tqi_part part = {.layer = p->job->layer->exact, .view = p->job->exact_view};
+    part.view.pages = e->pages;
+    part.tokens = (struct tqi_range){0, e->sinks};
+    add_part(p, piece, part);
+    part.written = e->start;
+    part.tokens = (struct tqi_range){e->start, end < head ? end : head};
+    add_part(p, piece, part);
+    part.view.pages = e->pages + e->n_head;
+    part.base = e->first * TQI_EXACT_TOKENS;
+    part.tokens = (struct tqi_range){e->start > head ? e->start : head, end};
+    add_part(p, piece, part);
+}
+
+/* The forms of the sequence's tokens, each cut into splits. */
+static void set_parts(const struct tqi_attend_plan *p, struct tqi_piece *piece) {
     const struct tqi_attend_seq *seq = piece->seq;
-    /* The first query begins first. */
-    uint64_t first = tqi_seen_by(p->job, seq, 0).first / TQI_SPLIT_TOKENS;
-    piece->first_split = (uint32_t)first;
-    piece->n_splits = (uint32_t)(splits_of(seq) - first);
+    int exact = p->job->layer->exact && seq->exact;
+    struct tqi_part codes = {.layer = p->job->layer, .view = p->job->view};
+    codes.view.pages = seq->pages;
+    codes.tokens = (struct tqi_range){0, seq->length};
+    if (exact)
+        codes.tokens = (struct tqi_range){seq->exact->sinks, seq->exact->start};
+    piece->n_parts = 0;
+    piece->n_splits = 0;
+    add_part(p, piece, codes);
+    if (exact)
+        add_exact(p, piece);
 }
 
 /* A piece with the queries of a sequence from `first` on that room is left for; one at least
@@ -81,7 +143,7 @@ static uint32_t add_piece(struct tqi_attend_plan *p, const struct tqi_attend_seq
     const struct tqi_attend_job *job = p->job;
     struct tqi_piece *piece = &p->pieces[p->n_pieces];
     piece->seq = seq;
-    set_splits(p, piece);
+    set_parts(p, piece);
     size_t n_q_heads = (size_t)job->layer->n_kv_heads * job->group;
     size_t per_query = n_q_heads * piece->n_splits * p->state_bytes;
     size_t left = seq->n_queries - first;
@@ -91,9 +153,6 @@ static uint32_t add_piece(struct tqi_attend_plan *p, const struct tqi_attend_seq
     n = n < left ? n : left;
     if (n == 0)
         return 0;
-    piece->view = job->view;
-    piece->view.pages = seq->pages;
-    piece->view.length = seq->length;
     piece->first_query = first;
     piece->n_queries = (uint32_t)n;
     piece->rows = piece->n_queries * job->group;

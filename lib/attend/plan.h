@@ -17,13 +17,32 @@ enum {
     TQI_STATES_BYTES = 1 << 25 /* of a block, when a single query does not take more */
 };
 
+/* Tokens [first, last). */
+struct tqi_range {
+    uint64_t first, last;
+};
+
+/* Tokens of a sequence in one form: as codes, or kept in 16 bits. Pages of the view begin with
+ * token `base`. */
+struct tqi_part {
+    const struct tqi_layer *layer;
+    struct tqi_page_view view;
+    uint64_t base;
+    uint64_t written; /* slots of tokens before it hold anything */
+    struct tqi_range tokens;
+    size_t query_bytes;
+    uint32_t first_split, n_splits; /* those that some query of the sequence sees */
+    uint32_t at;                    /* of its first split in the piece */
+};
+
 /* Query rows of one sequence in a block. */
 struct tqi_piece {
     const struct tqi_attend_seq *seq;
-    struct tqi_page_view view;        /* of the sequence */
+    struct tqi_part parts[4]; /* codes first */
+    uint32_t n_parts;
     uint32_t first_query, n_queries;  /* of the sequence's */
     uint32_t rows, tiles;             /* query rows of a kv head; tiles of them */
-    uint32_t first_split, n_splits;   /* those that some query of the sequence sees */
+    uint32_t n_splits;                /* of all parts */
     uint32_t task_heads, head_blocks; /* kv heads of a task; tasks over the heads */
     uint32_t first_task, first_join;  /* numbers of its first tasks, see below */
     char *states;                     /* [kv head][split][row] */
@@ -32,7 +51,6 @@ struct tqi_piece {
 /* Sizes of one call and the block at hand. */
 struct tqi_attend_plan {
     const struct tqi_attend_job *job;
-    const struct tqi_level *level;
     size_t query_bytes, state_bytes, scores_bytes, scratch_bytes, worker_bytes;
     char *workers;            /* [worker] */
     struct tqi_piece *pieces; /* room for n_seqs */
@@ -41,11 +59,6 @@ struct tqi_attend_plan {
     uint32_t n_tasks;              /* that walk pages */
     uint32_t n_joins;              /* that join the splits of a tile, where there are several */
     uint32_t next_seq, next_query; /* where the next block begins */
-};
-
-/* Tokens [first, last). */
-struct tqi_range {
-    uint64_t first, last;
 };
 
 void tqi_attend_start(struct tqi_attend_plan *plan, const struct tqi_attend_job *job);

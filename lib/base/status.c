@@ -15,6 +15,13 @@ tq_status tqi_fail(tq_status status, const char *format, ...) {
     return status;
 }
 
+void tqi_format_text(char *to, size_t size, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(to, size, format, args);
+    va_end(args);
+}
+
 const char *tqi_last_message(void) {
     return message;
 }

@@ -17,6 +17,8 @@ extern "C" {
 /* Stores the message for tq_last_error() of this thread and returns `status`. */
 tq_status tqi_fail(tq_status status, const char *format, ...) TQI_PRINTF(2, 3);
 const char *tqi_last_message(void);
+/* A text of at most size - 1 bytes and its end, for outputs that are not errors. */
+void tqi_format_text(char *to, size_t size, const char *format, ...) TQI_PRINTF(3, 4);
 const char *tqi_status_text(tq_status status);
 
 #ifdef __cplusplus

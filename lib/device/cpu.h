@@ -24,5 +24,9 @@ void tqi_cpu_close_batch(void *batch);
 tq_status tqi_cpu_plan(void *batch, const struct tqi_step *step, tq_stream stream);
 tq_status tqi_cpu_batch_append(void *batch, const struct tqi_step_append *job, tq_stream stream);
 tq_status tqi_cpu_batch_attend(void *batch, const struct tqi_step_attend *job, tq_stream stream);
+tq_status tqi_cpu_paged_append(void *state, const struct tqi_paged_append *job, tq_stream stream);
+tq_status tqi_cpu_paged_attend(void *state, const struct tqi_paged_attend *job, tq_stream stream);
+size_t tqi_cpu_paged_workspace(void *state, uint32_t max_seqs, uint32_t max_queries,
+                               uint32_t max_length);
 
 #endif

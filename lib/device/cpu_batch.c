@@ -59,6 +59,14 @@ static tq_status reserve(struct batch *b, size_t bytes) {
     return TQ_OK;
 }
 
+/* What is kept in 16 bits differs by layer. */
+static void use_layer(struct batch *b, uint32_t layer) {
+    for (uint32_t i = 0; i < b->step->n_seqs; i++) {
+        const struct tqi_exact_view *exact = b->step->seqs[i].exact;
+        b->encode[i].exact = b->attend[i].exact = exact ? exact + layer : NULL;
+    }
+}
+
 tq_status tqi_cpu_plan(void *opened, const struct tqi_step *step, tq_stream stream) {
     struct batch *b = opened;
     const struct tqi_cpu_state *s = b->state;
@@ -68,15 +76,19 @@ tq_status tqi_cpu_plan(void *opened, const struct tqi_step *step, tq_stream stre
         struct tqi_encode_seq encode = {.pages = seq->pages,
                                         .length = seq->length,
                                         .n_tokens = seq->n_append,
-                                        .first_row = seq->append_row};
+                                        .first_row = seq->append_row,
+                                        .keep_until = seq->keep_until,
+                                        .keep_from = seq->keep_from};
         struct tqi_attend_seq attend = {.pages = seq->pages,
                                         .length = seq->length + seq->n_append,
                                         .n_queries = seq->n_query,
-                                        .first_row = seq->query_row};
+                                        .first_row = seq->query_row,
+                                        .n_exact = seq->n_exact};
         b->encode[i] = encode;
         b->attend[i] = attend;
     }
     b->step = step;
+    use_layer(b, 0);
     b->n_items = tqi_encode_number(b->encode, step->n_seqs, s->page_tokens);
     return reserve(b, tqi_attend_memory(&s->attend, s->n_q_heads, b->attend, step->n_seqs,
                                         s->executor->n_workers));
@@ -84,8 +96,13 @@ tq_status tqi_cpu_plan(void *opened, const struct tqi_step *step, tq_stream stre
 
 tq_status tqi_cpu_batch_append(void *opened, const struct tqi_step_append *job, tq_stream stream) {
     struct batch *b = opened;
-    struct tqi_encode_job full = {.layer = job->layer, .view = job->view, .k = job->k, .v = job->v};
+    struct tqi_encode_job full = {.layer = job->layer,
+                                  .view = job->view,
+                                  .exact_view = job->exact_view,
+                                  .k = job->k,
+                                  .v = job->v};
     (void)stream;
+    use_layer(b, job->layer_index);
     tqi_cpu_encode(b->state, &full, b->encode, b->step->n_seqs, b->n_items);
     return TQ_OK;
 }
@@ -94,6 +111,7 @@ tq_status tqi_cpu_batch_attend(void *opened, const struct tqi_step_attend *job, 
     struct batch *b = opened;
     struct tqi_attend_job full = {.layer = job->layer,
                                   .view = job->view,
+                                  .exact_view = job->exact_view,
                                   .group = job->group,
                                   .causal = job->causal,
                                   .window = job->window,
@@ -107,6 +125,7 @@ tq_status tqi_cpu_batch_attend(void *opened, const struct tqi_step_attend *job, 
                                   .executor = b->state->executor,
                                   .memory = b->memory};
     (void)stream;
+    use_layer(b, job->layer_index);
     tqi_attend(&full);
     return TQ_OK;
 }

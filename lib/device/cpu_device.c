@@ -150,8 +150,12 @@ void tqi_cpu_encode(const struct tqi_cpu_state *s, const struct tqi_encode_job *
 
 static tq_status append(void *opened, const struct tqi_encode_job *job, tq_stream stream) {
     const struct tqi_cpu_state *s = opened;
-    struct tqi_encode_seq seq = {
-        .pages = job->view.pages, .length = job->view.length, .n_tokens = job->n_tokens};
+    struct tqi_encode_seq seq = {.pages = job->view.pages,
+                                 .length = job->view.length,
+                                 .n_tokens = job->n_tokens,
+                                 .exact = job->exact,
+                                 .keep_until = job->keep_until,
+                                 .keep_from = job->keep_from};
     (void)stream;
     tqi_cpu_encode(s, job, &seq, 1, tqi_encode_number(&seq, 1, job->view.page_tokens));
     return TQ_OK;
@@ -161,8 +165,12 @@ static tq_status append(void *opened, const struct tqi_encode_job *job, tq_strea
 static tq_status attend(void *opened, const struct tqi_attend_job *job, tq_stream stream) {
     const struct tqi_cpu_state *s = opened;
     struct tqi_heap heap = tqi_heap_like(s->heap);
-    struct tqi_attend_seq seq = {
-        .pages = job->view.pages, .length = job->view.length, .n_queries = job->n_queries};
+    struct tqi_attend_seq seq = {.pages = job->view.pages,
+                                 .length = job->view.length,
+                                 .n_queries = job->n_queries,
+                                 .exact = job->exact};
+    if (job->exact)
+        seq.n_exact = job->exact->sinks + (seq.length - job->exact->start);
     struct tqi_attend_sizes sizes = {0, 0};
     struct tqi_attend_job full = *job;
     (void)stream;
@@ -211,6 +219,7 @@ void tqi_cpu_device(struct tqi_device *out) {
         .name = "cpu",
         .page_memory = TQ_MEM_HOST,
         .can_grow = 1,
+        .keeps_rows = 1,
         .select = select_kernels,
         .open = open_state,
         .close = close_state,
@@ -232,6 +241,9 @@ void tqi_cpu_device(struct tqi_device *out) {
         .plan = tqi_cpu_plan,
         .batch_append = tqi_cpu_batch_append,
         .batch_attend = tqi_cpu_batch_attend,
+        .paged_append = tqi_cpu_paged_append,
+        .paged_attend = tqi_cpu_paged_attend,
+        .paged_workspace = tqi_cpu_paged_workspace,
         .merge = merge,
     };
     *out = device;

@@ -11,6 +11,7 @@
 
 #include "attend/attend.h"
 #include "attend/merge.h"
+#include "device/paged.h"
 #include "device/step.h"
 #include "encode/decode.h"
 #include "encode/encode.h"
@@ -37,6 +38,7 @@ struct tqi_device {
     int32_t index;          /* ordinal of the GPU */
     tq_memory page_memory;  /* where pages live */
     uint32_t can_grow;      /* pools without max_pages */
+    uint32_t keeps_rows;    /* 16-bit rows of some tokens beside their codes */
     uint32_t entry_bytes;   /* device memory that a state takes for every page of the pool */
     tq_allocator allocator; /* hooks of contexts that bring none; alloc NULL = the C library's */
     /* TQ_ERR_UNSUPPORTED with the reason when the layer has no kernel here; else fills
@@ -73,6 +75,12 @@ struct tqi_device {
     /* Neither allocate nor wait for the device. */
     tq_status (*batch_append)(void *batch, const struct tqi_step_append *job, tq_stream stream);
     tq_status (*batch_attend)(void *batch, const struct tqi_step_attend *job, tq_stream stream);
+    /* Pages of the caller (paged.h); all NULL on a device that has no such kernels. They
+     * neither allocate nor, unless checked, wait for the device. */
+    tq_status (*paged_append)(void *state, const struct tqi_paged_append *job, tq_stream stream);
+    tq_status (*paged_attend)(void *state, const struct tqi_paged_attend *job, tq_stream stream);
+    size_t (*paged_workspace)(void *state, uint32_t max_seqs, uint32_t max_queries,
+                              uint32_t max_length);
     /* Joins attention over disjoint tokens; NULL on a device that can't. */
     tq_status (*merge)(const struct tqi_device *device, const struct tqi_merge_job *job,
                        tq_stream stream);

@@ -23,6 +23,11 @@ struct tqi_step_seq {
     uint64_t length; /* tokens before the step, the same in all layers */
     uint32_t n_append, n_query;
     uint32_t append_row, query_row; /* first rows in the caller's arrays */
+    /* [n_layers] tokens kept in 16 bits, after the append; NULL = none. In a layer with exact
+     * formats the append keeps tokens before keep_until and from keep_from on. */
+    const struct tqi_exact_view *exact;
+    uint64_t keep_until, keep_from;
+    uint64_t n_exact; /* tokens that are kept, in the layer with the most */
 };
 
 /* What plan() gets. It and what it points at stay as they are until the next plan. */
@@ -34,16 +39,20 @@ struct tqi_step {
 
 struct tqi_step_append {
     const struct tqi_layer *layer;
-    struct tqi_page_view view; /* of the layer; pages and length are the step's */
-    tq_rows_in k, v;           /* strides resolved */
+    uint32_t layer_index;
+    struct tqi_page_view view;       /* of the layer; pages and length are the step's */
+    struct tqi_page_view exact_view; /* of pages for layer->exact */
+    tq_rows_in k, v;                 /* strides resolved */
 };
 
 struct tqi_step_attend {
     const struct tqi_layer *layer;
-    struct tqi_page_view view; /* of the layer; pages and length are the step's */
-    uint32_t group;            /* query heads per kv head */
-    uint32_t causal;           /* bottom-right */
-    uint32_t window;           /* last tokens that a query sees; 0 = all */
+    uint32_t layer_index;
+    struct tqi_page_view view;       /* of the layer; pages and length are the step's */
+    struct tqi_page_view exact_view; /* of pages for layer->exact */
+    uint32_t group;                  /* query heads per kv head */
+    uint32_t causal;                 /* bottom-right */
+    uint32_t window;                 /* last tokens that a query sees; 0 = all */
     double scale;
     double softcap;  /* of logits, 0 = off */
     tq_rows_in q;    /* strides resolved */

@@ -14,7 +14,7 @@ static void decode_row(const struct tqi_decode_job *job, const struct tqi_rows *
     uint32_t dim = rows->layout.dim, page_tokens = job->view.page_tokens;
     const float *mean = tqi_layer_mean(means, head, dim);
     struct tqi_tile tile = {.blob = tqi_view_blob(&job->view, token / page_tokens, head),
-                            .scale = scales[head]};
+                            .scale = scales ? scales[head] : 1};
     level->decode(rows, &tile, (uint32_t)(token % page_tokens), scratch, scratch + dim);
     for (uint32_t i = 0; mean && i < dim; i++)
         scratch[i] += (double)mean[i];

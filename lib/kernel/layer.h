@@ -16,8 +16,10 @@ struct tqi_layer {
     const float *k_inv_scale, *v_inv_scale;               /* their reciprocals */
     const float *sinks;                                   /* [n_q_heads] logits, NULL = none */
     const struct tqi_level *encode_k, *encode_v, *attend; /* CPU */
-    const char *kernel_name[TQI_OP_LIMIT];                /* by tq_op */
-    void *device; /* what the device keeps about the layer */
+    const struct tqi_layer *exact;         /* 16-bit formats of tokens that are kept, NULL = none */
+    uint32_t rounds;                       /* codes are made of rows rounded to those formats */
+    const char *kernel_name[TQI_OP_LIMIT]; /* by tq_op */
+    void *device;                          /* what the device keeps about the layer */
 };
 
 /* Mean of one head; NULL = none. */

@@ -30,6 +30,7 @@ void tqi_seq_drop_pages(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t fir
 struct heir {
     uint32_t *pages; /* NULL: it stays what it is, or is empty */
     uint64_t n_pages, length;
+    struct tqi_exact exact;
 };
 
 static tq_status check_one(const struct tqi_seqs *seqs, uint32_t i, const struct tqi_seq *seq) {
@@ -67,12 +68,29 @@ static tq_status check_list(struct tqi_seqs *seqs, uint32_t n, const tq_seq *ids
 }
 
 static void free_heirs(struct tqi_seqs *seqs, uint32_t n, struct heir *heirs) {
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         tqi_free(seqs->heap, heirs[i].pages, heirs[i].n_pages, sizeof(uint32_t), TQ_MEM_HOST);
+        tqi_exact_end(&seqs->exact, &heirs[i].exact);
+    }
     tqi_free(seqs->heap, heirs, n, sizeof *heirs, TQ_MEM_HOST);
 }
 
-/* Tables of all sequences that change; holds no references yet. */
+static tq_status make_heir(struct tqi_seqs *seqs, const struct tqi_seq *parent, struct heir *heir) {
+    uint64_t n_pages = tqi_div_up(parent->lengths[0], seqs->page_tokens);
+    TQI_TRY(tqi_exact_init(&seqs->exact, &heir->exact));
+    TQI_TRY(tqi_exact_fork(&seqs->exact, &parent->exact, parent->lengths[0], &heir->exact));
+    if (n_pages == 0)
+        return TQ_OK;
+    heir->pages = tqi_calloc(seqs->heap, n_pages, sizeof(uint32_t));
+    if (!heir->pages)
+        return TQ_ERR_OUT_OF_MEMORY;
+    heir->n_pages = n_pages;
+    heir->length = parent->lengths[0];
+    memcpy(heir->pages, parent->pages, n_pages * sizeof(uint32_t));
+    return TQ_OK;
+}
+
+/* Tables of all sequences that change; holds no references to pages of codes yet. */
 static tq_status make_heirs(struct tqi_seqs *seqs, uint32_t n, const tq_seq *ids,
                             const uint32_t *parents, struct heir **out) {
     struct heir *heirs = tqi_calloc(seqs->heap, n, sizeof *heirs);
@@ -80,17 +98,11 @@ static tq_status make_heirs(struct tqi_seqs *seqs, uint32_t n, const tq_seq *ids
         return TQ_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < n; i++) {
         const struct tqi_seq *parent = tqi_seq_find(seqs, ids[parents[i]]);
-        uint64_t n_pages = tqi_div_up(parent->lengths[0], seqs->page_tokens);
-        if (parents[i] == i || n_pages == 0)
-            continue;
-        heirs[i].pages = tqi_calloc(seqs->heap, n_pages, sizeof(uint32_t));
-        if (!heirs[i].pages) {
+        tq_status status = parents[i] == i ? TQ_OK : make_heir(seqs, parent, &heirs[i]);
+        if (status != TQ_OK) {
             free_heirs(seqs, n, heirs);
-            return TQ_ERR_OUT_OF_MEMORY;
+            return status;
         }
-        heirs[i].n_pages = n_pages;
-        heirs[i].length = parent->lengths[0];
-        memcpy(heirs[i].pages, parent->pages, n_pages * sizeof(uint32_t));
     }
     *out = heirs;
     return TQ_OK;
@@ -101,8 +113,11 @@ static void succeed(struct tqi_seqs *seqs, struct tqi_seq *seq, struct heir *hei
     uint32_t *old = seq->pages;
     uint64_t capacity = seq->page_capacity;
     tqi_seq_drop_pages(seqs, seq, 0, seq->n_pages);
+    struct tqi_exact old_exact = seq->exact;
     seq->pages = heir->pages;
     seq->n_pages = seq->page_capacity = heir->n_pages;
+    seq->exact = heir->exact;
+    heir->exact = old_exact;
     for (uint32_t l = 0; l < seqs->n_layers; l++)
         seq->lengths[l] = heir->length;
     heir->pages = old;

@@ -102,6 +102,8 @@ static tq_status fill(struct tqi_pool *pool, const struct tqi_pool_config *confi
     }
     /* Never empty: there is a layer at least. NOLINTNEXTLINE(clang-analyzer-core.DivideZero) */
     pool->chunk_pages = pool->page_bytes >= CHUNK_BYTES ? 1 : CHUNK_BYTES / pool->page_bytes;
+    if (config->chunk_pages)
+        pool->chunk_pages = config->chunk_pages;
     return TQ_OK;
 }
 

@@ -18,6 +18,7 @@ struct tqi_pool_config {
     uint32_t n_layers;
     const size_t *layer_bytes; /* [n_layers] bytes of a page in a layer; copied */
     uint64_t max_pages;        /* 0 = grow on demand */
+    uint64_t chunk_pages;      /* by which a growing pool grows; 0 = about a megabyte */
     tq_memory space;
     tqi_copy_fn *copy;
     void *copy_user;

@@ -23,10 +23,8 @@ static uint64_t count_shared(const struct tqi_seqs *seqs, const struct tqi_seq *
     return n;
 }
 
-tq_status tqi_seq_make_room(struct tqi_seqs *seqs, struct tqi_seq *seq, uint32_t layer,
-                            uint64_t n_tokens) {
-    uint64_t start = seq->lengths[layer], end;
-    TQI_TRY(end_of(start, n_tokens, &end));
+static tq_status make_code_room(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t start,
+                                uint64_t end) {
     uint64_t first = start / seqs->page_tokens, last = tqi_div_up(end, seqs->page_tokens);
     uint64_t have = last < seq->n_pages ? last : seq->n_pages;
     uint64_t copies = count_shared(seqs, seq, first, have);
@@ -43,6 +41,24 @@ tq_status tqi_seq_make_room(struct tqi_seqs *seqs, struct tqi_seq *seq, uint32_t
     while (seq->n_pages < last)
         seq->pages[seq->n_pages++] = tqi_pool_take(seqs->pool);
     return TQ_OK;
+}
+
+tq_status tqi_seq_make_room(struct tqi_seqs *seqs, struct tqi_seq *seq, uint32_t layer,
+                            uint64_t n_tokens) {
+    const struct tqi_exact_rules *rules = &seqs->exact;
+    struct tqi_exact_append a = {.length = seq->lengths[layer], .n = n_tokens};
+    uint64_t end, pages = tqi_exact_count(rules, &seq->exact, a);
+    uint32_t chunks = rules->pool ? rules->pool->n_chunks : 0;
+    TQI_TRY(end_of(a.length, n_tokens, &end));
+    TQI_TRY(tqi_exact_grow(rules, &seq->exact, a));
+    if (rules->pool)
+        TQI_TRY(tqi_pool_reserve(rules->pool, pages));
+    tq_status status = make_code_room(seqs, seq, a.length, end);
+    if (status == TQ_OK)
+        tqi_exact_take(rules, &seq->exact, a);
+    else if (rules->pool)
+        tqi_pool_shrink(rules->pool, chunks);
+    return status;
 }
 
 /* ---- all layers of many sequences -------------------------------------------------------- */
@@ -98,10 +114,25 @@ static tq_status grow_tables(struct tqi_seqs *seqs, const struct tqi_room *rooms
     return TQ_OK;
 }
 
-tq_status tqi_seqs_take_room(struct tqi_seqs *seqs, struct tqi_room *rooms, uint32_t n) {
+static struct tqi_exact_append exact_append(const struct tqi_seqs *seqs,
+                                            const struct tqi_room *room) {
+    return (struct tqi_exact_append){seqs->slots[room->slot].lengths[0], room->n_tokens, 1};
+}
+
+/* Pages and tables for what the step keeps in 16 bits; nothing is taken yet. */
+static tq_status reserve_exact(struct tqi_seqs *seqs, const struct tqi_room *rooms, uint32_t n) {
+    uint64_t pages = 0;
+    for (uint32_t i = 0; seqs->exact.pool && i < n; i++) {
+        struct tqi_exact *e = &seqs->slots[rooms[i].slot].exact;
+        pages += tqi_exact_count(&seqs->exact, e, exact_append(seqs, &rooms[i]));
+        TQI_TRY(tqi_exact_grow(&seqs->exact, e, exact_append(seqs, &rooms[i])));
+    }
+    return seqs->exact.pool ? tqi_pool_reserve(seqs->exact.pool, pages) : TQ_OK;
+}
+
+static tq_status take_code_room(struct tqi_seqs *seqs, struct tqi_room *rooms, uint32_t n,
+                                uint64_t pages) {
     uint32_t chunks = seqs->pool->n_chunks;
-    uint64_t pages;
-    TQI_TRY(count_pages(seqs, rooms, n, &pages));
     TQI_TRY(tqi_pool_reserve(seqs->pool, pages));
     tq_status status = grow_tables(seqs, rooms, n);
     if (status != TQ_OK) {
@@ -119,6 +150,20 @@ tq_status tqi_seqs_take_room(struct tqi_seqs *seqs, struct tqi_room *rooms, uint
     return TQ_OK;
 }
 
+tq_status tqi_seqs_take_room(struct tqi_seqs *seqs, struct tqi_room *rooms, uint32_t n) {
+    uint32_t chunks = seqs->exact.pool ? seqs->exact.pool->n_chunks : 0;
+    uint64_t pages;
+    TQI_TRY(count_pages(seqs, rooms, n, &pages));
+    TQI_TRY(reserve_exact(seqs, rooms, n));
+    tq_status status = take_code_room(seqs, rooms, n, pages);
+    if (status != TQ_OK && seqs->exact.pool)
+        tqi_pool_shrink(seqs->exact.pool, chunks);
+    for (uint32_t i = 0; status == TQ_OK && i < n; i++)
+        tqi_exact_take(&seqs->exact, &seqs->slots[rooms[i].slot].exact,
+                       exact_append(seqs, &rooms[i]));
+    return status;
+}
+
 void tqi_seqs_return_room(struct tqi_seqs *seqs, const struct tqi_room *rooms, uint32_t n,
                           uint32_t n_chunks) {
     /* Backwards, so that the stack of free pages is as before. */
@@ -127,6 +172,7 @@ void tqi_seqs_return_room(struct tqi_seqs *seqs, const struct tqi_room *rooms, u
         struct tqi_seq *seq = &seqs->slots[room->slot];
         while (seq->n_pages > room->n_pages)
             tqi_pool_release(seqs->pool, seq->pages[--seq->n_pages]);
+        tqi_exact_settle(&seqs->exact, &seq->exact, seq->lengths);
         if (!room->shared)
             continue;
         tqi_pool_release(seqs->pool, *first_page(seqs, room));

@@ -22,6 +22,7 @@ void tqi_seqs_init(struct tqi_seqs *seqs, struct tqi_heap *heap, struct tqi_pool
 static void drop_memory(struct tqi_seqs *seqs, struct tqi_seq *seq) {
     tqi_free(seqs->heap, seq->pages, seq->page_capacity, sizeof *seq->pages, TQ_MEM_HOST);
     tqi_free(seqs->heap, seq->lengths, seqs->n_layers, sizeof *seq->lengths, TQ_MEM_HOST);
+    tqi_exact_free(&seqs->exact, &seq->exact);
     seq->pages = NULL;
     seq->lengths = NULL;
     seq->n_pages = seq->page_capacity = 0;
@@ -37,6 +38,7 @@ void tqi_seqs_destroy(struct tqi_seqs *seqs) {
 /* Ids of a dead sequence must never come alive again: a slot that has used up its
  * generations is not used any more. */
 static void retire(struct tqi_seqs *seqs, struct tqi_seq *seq) {
+    tqi_exact_end(&seqs->exact, &seq->exact);
     drop_memory(seqs, seq);
     seq->alive = 0;
     seqs->n_alive--;
@@ -51,6 +53,8 @@ void tqi_seqs_reset(struct tqi_seqs *seqs) {
         if (seqs->slots[i].alive)
             retire(seqs, &seqs->slots[i]);
     tqi_pool_reset(seqs->pool);
+    if (seqs->exact.pool)
+        tqi_pool_reset(seqs->exact.pool);
 }
 
 struct tqi_seq *tqi_seq_find(const struct tqi_seqs *seqs, tq_seq id) {
@@ -96,17 +100,22 @@ static tq_status pick_slot(struct tqi_seqs *seqs, struct tqi_seq **out) {
 
 static tq_status create(struct tqi_seqs *seqs, struct tqi_seq **out) {
     struct tqi_seq *seq = NULL;
+    struct tqi_exact exact;
     uint64_t *lengths = tqi_calloc(seqs->heap, seqs->n_layers, sizeof *lengths);
     if (!lengths)
         return TQ_ERR_OUT_OF_MEMORY;
-    tq_status status = pick_slot(seqs, &seq);
+    tq_status status = tqi_exact_init(&seqs->exact, &exact);
+    if (status == TQ_OK)
+        status = pick_slot(seqs, &seq);
     if (status != TQ_OK) {
+        tqi_exact_free(&seqs->exact, &exact);
         tqi_free(seqs->heap, lengths, seqs->n_layers, sizeof *lengths, TQ_MEM_HOST);
         return status;
     }
     /* tqi_fail() never returns TQ_OK. NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
     seq->alive = 1;
     seq->lengths = lengths;
+    seq->exact = exact;
     seqs->n_alive++;
     *out = seq;
     return TQ_OK;
@@ -195,6 +204,8 @@ tq_status tqi_seqs_fork(struct tqi_seqs *seqs, struct tqi_seq *src, uint64_t n_t
     TQI_TRY(create(seqs, &fork));
     src = &seqs->slots[src_slot]; /* creating may have moved the slots */
     tq_status status = tqi_seq_grow_table(seqs, fork, pages);
+    if (status == TQ_OK)
+        status = tqi_exact_fork(&seqs->exact, &src->exact, n, &fork->exact);
     if (status != TQ_OK) {
         retire(seqs, fork);
         return status;
@@ -206,6 +217,7 @@ tq_status tqi_seqs_fork(struct tqi_seqs *seqs, struct tqi_seq *src, uint64_t n_t
     fork->n_pages = pages;
     for (uint32_t l = 0; l < seqs->n_layers; l++)
         fork->lengths[l] = n;
+    tqi_exact_settle(&seqs->exact, &fork->exact, fork->lengths);
     *out = id_of(seqs, fork);
     return TQ_OK;
 }
@@ -214,6 +226,7 @@ void tqi_seq_set_length(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t n_t
     release_pages(seqs, seq, tqi_div_up(n_tokens, seqs->page_tokens));
     for (uint32_t l = 0; l < seqs->n_layers; l++)
         seq->lengths[l] = n_tokens;
+    tqi_exact_settle(&seqs->exact, &seq->exact, seq->lengths);
 }
 
 tq_status tqi_seqs_truncate(struct tqi_seqs *seqs, struct tqi_seq *seq, uint64_t n_tokens) {

@@ -6,6 +6,7 @@
 #ifndef TQI_PAGE_SEQ_H
 #define TQI_PAGE_SEQ_H
 
+#include "page/exact.h"
 #include "page/pool.h"
 
 struct tqi_seq {
@@ -16,12 +17,14 @@ struct tqi_seq {
     uint32_t *pages;    /* page table */
     uint64_t n_pages, page_capacity;
     uint64_t *lengths; /* [n_layers] tokens */
-    const void *step;  /* the planned batch that it is part of, NULL = none */
+    struct tqi_exact exact;
+    const void *step; /* the planned batch that it is part of, NULL = none */
 };
 
 struct tqi_seqs {
     struct tqi_heap *heap;
     struct tqi_pool *pool;
+    struct tqi_exact_rules exact; /* pool NULL until the owner sets them */
     uint32_t n_layers, page_tokens, max_seqs;
     uint32_t n_slots, slot_capacity; /* slots ever used; room */
     uint32_t n_alive;

@@ -17,11 +17,30 @@ struct tqi_page_view {
     uint64_t length; /* tokens of the sequence in the layer */
 };
 
+/* A page by its number in the pool: blobs of all kv heads. */
+static inline uint8_t *tqi_view_page(const struct tqi_page_view *v, uint64_t page) {
+    return v->chunks[page / v->chunk_pages] + v->layer_offset +
+           (size_t)(page % v->chunk_pages) * v->layer_bytes;
+}
+
 /* Blob of one kv head in page `index` of the sequence. */
 static inline uint8_t *tqi_view_blob(const struct tqi_page_view *v, uint64_t index, uint32_t head) {
-    uint64_t page = v->pages[index];
-    return v->chunks[page / v->chunk_pages] + v->layer_offset +
-           (size_t)(page % v->chunk_pages) * v->layer_bytes + head * v->blob_bytes;
+    return tqi_view_page(v, v->pages[index]) + head * v->blob_bytes;
+}
+
+enum { TQI_EXACT_TOKENS = 16 }; /* of a page of rows in 16 bits */
+
+/* Tokens of a sequence that are kept in 16 bits, in one layer: [0, sinks) and [start, length). */
+struct tqi_exact_view {
+    const uint32_t *pages; /* numbers [0, n_head), then those from `first` on */
+    uint32_t n_head;
+    uint64_t first;
+    uint64_t sinks, start; /* sinks <= start */
+};
+
+/* Page of a number that is kept. */
+static inline uint32_t tqi_exact_page(const struct tqi_exact_view *v, uint64_t number) {
+    return v->pages[number < v->n_head ? number : v->n_head + number - v->first];
 }
 
 #endif

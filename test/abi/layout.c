@@ -5,7 +5,9 @@
  */
 #include <stddef.h>
 
+#include "tq/recommend.h"
 #include "tq/snapshot.h"
+#include "tq/paged.h"
 #include "tq/tq.h"
 
 #define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "size of " #type)
@@ -81,7 +83,7 @@ SIZE(tq_layer_formats, 8);
 AT(tq_layer_formats, k_format, 0);
 AT(tq_layer_formats, v_format, 4);
 
-SIZE(tq_cache_config, 72);
+SIZE(tq_cache_config, 80);
 AT(tq_cache_config, struct_size, 0);
 AT(tq_cache_config, flags, 4);
 AT(tq_cache_config, n_layers, 8);
@@ -97,16 +99,19 @@ AT(tq_cache_config, max_seqs, 48);
 AT(tq_cache_config, reserved, 52);
 AT(tq_cache_config, max_pages, 56);
 AT(tq_cache_config, seed, 64);
+AT(tq_cache_config, sink_tokens, 72);
+AT(tq_cache_config, recent_tokens, 76);
 
-SIZE(tq_footprint, 40);
+SIZE(tq_footprint, 48);
 AT(tq_footprint, struct_size, 0);
 AT(tq_footprint, page_tokens, 4);
 AT(tq_footprint, bytes_per_token, 8);
 AT(tq_footprint, bytes_per_page, 16);
 AT(tq_footprint, host_bytes, 24);
 AT(tq_footprint, device_bytes, 32);
+AT(tq_footprint, protected_bytes, 40);
 
-SIZE(tq_cache_stats, 72);
+SIZE(tq_cache_stats, 80);
 AT(tq_cache_stats, struct_size, 0);
 AT(tq_cache_stats, n_seqs, 4);
 AT(tq_cache_stats, pages_total, 8);
@@ -117,6 +122,26 @@ AT(tq_cache_stats, host_bytes, 40);
 AT(tq_cache_stats, device_bytes, 48);
 AT(tq_cache_stats, nan_values, 56);
 AT(tq_cache_stats, inf_values, 64);
+AT(tq_cache_stats, protected_bytes, 72);
+
+SIZE(tq_recommend_query, 40);
+AT(tq_recommend_query, struct_size, 0);
+AT(tq_recommend_query, device, 4);
+AT(tq_recommend_query, head_dim, 8);
+AT(tq_recommend_query, max_millibits, 12);
+AT(tq_recommend_query, flags, 16);
+AT(tq_recommend_query, reserved, 20);
+AT(tq_recommend_query, max_dot_error, 24);
+AT(tq_recommend_query, max_mse, 32);
+
+SIZE(tq_recommendation, 288);
+AT(tq_recommendation, struct_size, 0);
+AT(tq_recommendation, variant, 4);
+AT(tq_recommendation, millibits, 8);
+AT(tq_recommendation, page_tokens, 12);
+AT(tq_recommendation, dot_error, 16);
+AT(tq_recommendation, mse, 24);
+AT(tq_recommendation, reason, 32);
 
 SIZE(tq_blob_info, 64);
 AT(tq_blob_info, struct_size, 0);
@@ -146,6 +171,23 @@ AT(tq_batch_desc, n_seqs, 4);
 AT(tq_batch_desc, seqs, 8);
 AT(tq_batch_desc, n_append, 16);
 AT(tq_batch_desc, n_query, 24);
+
+SIZE(tq_paged_pool, 32);
+AT(tq_paged_pool, struct_size, 0);
+AT(tq_paged_pool, flags, 4);
+AT(tq_paged_pool, pages, 8);
+AT(tq_paged_pool, page_stride, 16);
+AT(tq_paged_pool, n_pages, 24);
+
+SIZE(tq_paged_seqs, 48);
+AT(tq_paged_seqs, struct_size, 0);
+AT(tq_paged_seqs, n_seqs, 4);
+AT(tq_paged_seqs, block_table, 8);
+AT(tq_paged_seqs, table_stride, 16);
+AT(tq_paged_seqs, seq_lens, 24);
+AT(tq_paged_seqs, query_starts, 32);
+AT(tq_paged_seqs, n_queries, 40);
+AT(tq_paged_seqs, max_seq_len, 44);
 
 SIZE(tq_codec_config, 24);
 AT(tq_codec_config, struct_size, 0);
@@ -212,4 +254,5 @@ IS(TQ_FORMAT_UNBIASED_DOT, 1u);
 IS(TQ_FORMAT_PORTABLE_CODES, 2u);
 IS(TQ_FORMAT_ROTATED, 4u);
 IS(TQ_ATTEND_CAUSAL, 1u);
+IS(TQ_CACHE_MLA, 1u);
 IS(TQ_ATTEND_ALIBI, 4u);

@@ -221,7 +221,7 @@ struct bad_field {
     { offsetof(tq_cache_config, field), value, TQ_ERR_INVALID_ARGUMENT, #field }
 
 static const struct bad_field bad_fields[] = {
-    BAD(flags, 1),
+    BAD(flags, 2),
     BAD(flags, 0x80000000u),
     BAD(reserved, 1),
     BAD(n_layers, 0),

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/rig.h"
+#include "common/codec.h"
 
 enum { DIM = 64, ROWS = 3 };
 
@@ -10,19 +10,7 @@ static char nowhere;
 #define NOWHERE ((void *)&nowhere)
 #define INVALID(call, word) FAILS(call, TQ_ERR_INVALID_ARGUMENT, word)
 
-static tq_context *ctx;
 static float rows[ROWS * DIM + 1];
-
-static int open_context(void **state) {
-    (void)state;
-    return tq_context_create(NULL, &ctx);
-}
-
-static int close_context(void **state) {
-    (void)state;
-    tq_context_destroy(ctx);
-    return 0;
-}
 
 static tq_codec_config codec_config(tq_format format, uint32_t dim) {
     return (tq_codec_config){
@@ -33,7 +21,7 @@ static tq_codec_config codec_config(tq_format format, uint32_t dim) {
 
 static void refuse_codec(const tq_codec_config *c, tq_status status, const char *word) {
     tq_codec *out = NOWHERE;
-    FAILS(tq_codec_create(ctx, c, &out), status, word);
+    FAILS(tq_codec_create(codec_context(), c, &out), status, word);
     assert_ptr_equal(out, NOWHERE);
 }
 
@@ -44,8 +32,8 @@ static void test_create(void **state) {
     tq_codec_config c = codec_config(TQ_FORMAT_LM4, DIM);
     tq_codec *out = NOWHERE;
     INVALID(tq_codec_create(NULL, &c, &out), "context");
-    INVALID(tq_codec_create(ctx, NULL, &out), "config");
-    INVALID(tq_codec_create(ctx, &c, NULL), "out");
+    INVALID(tq_codec_create(codec_context(), NULL, &out), "config");
+    INVALID(tq_codec_create(codec_context(), &c, NULL), "out");
     assert_ptr_equal(out, NOWHERE);
     for (size_t i = 0; i < COUNT(unknown); i++) {
         c.format = unknown[i];
@@ -76,7 +64,7 @@ static void test_dims_that_do_not_rotate(void **state) {
                 refuse_codec(&c, TQ_ERR_UNSUPPORTED, format_at(f).name);
                 continue;
             }
-            OK(tq_codec_create(ctx, &c, &codec));
+            OK(tq_codec_create(codec_context(), &c, &codec));
             tq_codec_destroy(codec);
         }
 }
@@ -117,7 +105,7 @@ static void test_encode(void **state) {
     tq_codec_config c = codec_config(TQ_FORMAT_LM3_QJL, DIM);
     tq_codec *codec = NULL;
     tq_rows_in in = rows_in(rows), bad;
-    OK(tq_codec_create(ctx, &c, &codec));
+    OK(tq_codec_create(codec_context(), &c, &codec));
     struct guarded codes = guard_make(ROWS * tq_codec_row_bytes(codec), 0);
     INVALID(tq_codec_encode(NULL, ROWS, &in, codes.data), "codec");
     INVALID(tq_codec_encode(codec, ROWS, NULL, codes.data), "rows");
@@ -138,7 +126,7 @@ static void test_decode(void **state) {
     tq_rows_out to = rows_out(out.data);
     tq_rows_in bad;
     unsigned char codes[ROWS * 128] = {0};
-    OK(tq_codec_create(ctx, &c, &codec));
+    OK(tq_codec_create(codec_context(), &c, &codec));
     assert_true(ROWS * tq_codec_row_bytes(codec) <= sizeof codes);
     INVALID(tq_codec_decode(NULL, ROWS, codes, &to), "codec");
     INVALID(tq_codec_decode(codec, ROWS, NULL, &to), "codes");
@@ -165,7 +153,7 @@ static void test_dot(void **state) {
     struct guarded dots = guard_make(sizeof(float) * ROWS, 0);
     tq_rows_in query = rows_in(rows), bad;
     unsigned char codes[ROWS * 128] = {0};
-    OK(tq_codec_create(ctx, &c, &codec));
+    OK(tq_codec_create(codec_context(), &c, &codec));
     assert_true(ROWS * tq_codec_row_bytes(codec) <= sizeof codes);
     INVALID(tq_codec_dot(NULL, &query, ROWS, codes, dots.data), "codec");
     INVALID(tq_codec_dot(codec, NULL, ROWS, codes, dots.data), "query");
@@ -288,5 +276,5 @@ int main(void) {
         cmocka_unit_test(test_variant_list), cmocka_unit_test(test_status_names),
         cmocka_unit_test(test_versions),     cmocka_unit_test(test_last_error),
     };
-    return cmocka_run_group_tests(tests, open_context, close_context);
+    return cmocka_run_group_tests(tests, codec_set_up, codec_tear_down);
 }

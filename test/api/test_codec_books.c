@@ -4,45 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rig.h"
+#include "common/codec.h"
 
 enum { SEED = 42 };
-
-static tq_context *ctx;
-
-static int set_up(void **state) {
-    (void)state;
-    OK(tq_context_create(NULL, &ctx));
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    tq_context_destroy(ctx);
-    return 0;
-}
-
-static tq_codec *make(tq_format format, uint32_t dim) {
-    tq_codec_config c = {.struct_size = sizeof c, .format = format, .dim = dim, .seed = SEED};
-    tq_codec *codec = NULL;
-    OK(tq_codec_create(ctx, &c, &codec));
-    return codec;
-}
-
-/* Encodes and decodes into new memory. */
-static unsigned char *encoded(const tq_codec *codec, const float *rows, size_t n) {
-    unsigned char *codes = must_alloc(n, tq_codec_row_bytes(codec));
-    tq_rows_in in = rows_in(rows);
-    OK(tq_codec_encode(codec, n, &in, codes));
-    return codes;
-}
-
-static float *decoded(const tq_codec *codec, const void *codes, size_t n, uint32_t dim) {
-    float *rows = must_alloc(n * dim, sizeof *rows);
-    tq_rows_out out = rows_out(rows);
-    OK(tq_codec_decode(codec, n, codes, &out));
-    return rows;
-}
 
 /* ---- books ----------------------------------------------------------------------------- */
 
@@ -63,7 +27,7 @@ static size_t int8_byte(uint32_t dim, uint32_t i) {
 
 static struct basis basis_make(uint32_t dim) {
     struct basis b = {.dim = dim};
-    tq_codec *codec = make(TQ_FORMAT_INT8, dim);
+    tq_codec *codec = codec_make(TQ_FORMAT_INT8, dim, SEED);
     size_t size = tq_codec_row_bytes(codec);
     unsigned char *codes = must_alloc(dim, size);
     assert_int_equal(size, dim + sizeof one);
@@ -71,7 +35,7 @@ static struct basis basis_make(uint32_t dim) {
         codes[i * size + int8_byte(dim, i)] = 1;
         memcpy(codes + i * size + dim, one, sizeof one);
     }
-    b.columns = decoded(codec, codes, dim, dim);
+    b.columns = codec_rows(codec, codes, dim, dim);
     tq_codec_destroy(codec);
     free(codes);
     return b;
@@ -115,14 +79,14 @@ static const struct book {
 /* Random bits decode to all values of the book and to no other. */
 static void check_all_codes(const struct basis *b, const struct book *book) {
     struct rng rng = {3};
-    tq_codec *codec = make(book->format, b->dim);
+    tq_codec *codec = codec_make(book->format, b->dim, SEED);
     size_t bits = book->n == 8 ? 4 : book->n == 4 ? 3 : 2, size = b->dim * bits / 8;
     unsigned char *codes = must_alloc(1, tq_codec_row_bytes(codec));
     for (size_t i = 0; i < size; i++)
         codes[i] = (unsigned char)rng_below(&rng, 256);
     /* a sketch has gain 0 here; its signs lie in front of the gain */
     memcpy(codes + size + (book->format >= TQ_FORMAT_LM3_QJL ? b->dim / 8 : 0), one, sizeof one);
-    float *row = decoded(codec, codes, 1, b->dim);
+    float *row = codec_rows(codec, codes, 1, b->dim);
     double *values = to_basis(b, row);
     assert_int_equal(distinct(values, b->dim, book->step), 2 * book->n);
     for (size_t i = 0; i < book->n; i++) {
@@ -139,12 +103,12 @@ static void check_all_codes(const struct basis *b, const struct book *book) {
 /* Gaussian rows use every code. */
 static void check_codes_used(const struct basis *b, const struct book *book) {
     struct rng rng = {4};
-    tq_codec *codec = make(book->format, b->dim);
+    tq_codec *codec = codec_make(book->format, b->dim, SEED);
     float *rows = random_rows(&rng, b->dim, 3);
-    unsigned char *codes = encoded(codec, rows, 1);
+    unsigned char *codes = codec_codes(codec, rows, 1);
     if (book->format >= TQ_FORMAT_LM3_QJL) /* without the sketch */
         memset(codes + tq_codec_row_bytes(codec) - 2, 0, 2);
-    float *row = decoded(codec, codes, 1, b->dim);
+    float *row = codec_rows(codec, codes, 1, b->dim);
     double *values = to_basis(b, row);
     assert_int_equal(distinct(values, b->dim, book->step), 2 * book->n);
     tq_codec_destroy(codec);
@@ -168,14 +132,14 @@ static void test_books(void **state) {
  * again, it is the same. */
 static void test_int8_codes(void **state) {
     enum { DIM = 2048 };
-    tq_codec *codec = make(TQ_FORMAT_INT8, DIM);
+    tq_codec *codec = codec_make(TQ_FORMAT_INT8, DIM, SEED);
     unsigned char *codes = must_alloc(1, DIM + sizeof one), seen[256] = {0};
     (void)state;
     for (int i = 0; i < DIM; i++)
         codes[i] = (unsigned char)(i < 255 ? i - 127 : i % 2 ? 20 : -20);
     memcpy(codes + DIM, one, sizeof one);
-    float *row = decoded(codec, codes, 1, DIM);
-    unsigned char *again = encoded(codec, row, 1);
+    float *row = codec_rows(codec, codes, 1, DIM);
+    unsigned char *again = codec_codes(codec, row, 1);
     for (int i = 0; i < DIM; i++)
         seen[again[i]] = 1;
     for (int level = -128; level <= 127; level++)
@@ -206,7 +170,7 @@ static size_t level_angles(double *radii, size_t n) {
 static void check_angles(const struct basis *b, const tq_codec *codec, const unsigned char *codes,
                          const char *what) {
     static const size_t want[] = {16, 4, 4, 4};
-    float *row = decoded(codec, codes, 1, b->dim);
+    float *row = codec_rows(codec, codes, 1, b->dim);
     double *values = to_basis(b, row);
     for (size_t level = 0; level < COUNT(want); level++) {
         size_t found = level_angles(values, b->dim >> level);
@@ -219,9 +183,9 @@ static void check_angles(const struct basis *b, const tq_codec *codec, const uns
 static void test_polar_codes(void **state) {
     struct basis b = basis_make(1024);
     struct rng rng = {5};
-    tq_codec *codec = make(TQ_FORMAT_POLAR, b.dim);
+    tq_codec *codec = codec_make(TQ_FORMAT_POLAR, b.dim, SEED);
     float *rows = random_rows(&rng, b.dim, 3);
-    unsigned char *codes = encoded(codec, rows, 1);
+    unsigned char *codes = codec_codes(codec, rows, 1);
     size_t radii = b.dim / 16 * 2, angles = tq_codec_row_bytes(codec) - radii;
     (void)state;
     check_angles(&b, codec, codes, "Gaussian row");
@@ -248,7 +212,7 @@ static double dot(const float *a, const float *b, uint32_t n) {
 /* Signs of a sketch, one flipped in each row, with gain 1 and no codes: the differences to
  * the row with none flipped are orthogonal and of one length. */
 static void check_signs(tq_format format, uint32_t dim) {
-    tq_codec *codec = make(format, dim);
+    tq_codec *codec = codec_make(format, dim, SEED);
     size_t size = tq_codec_row_bytes(codec);
     size_t gains = format == TQ_FORMAT_POLAR_QJL ? dim / 16 * 2 : 2;
     size_t sketch = size - 2 - gains - dim / 8;
@@ -258,7 +222,7 @@ static void check_signs(tq_format format, uint32_t dim) {
             codes[i * size + sketch + i / 8] = (unsigned char)(1u << i % 8);
         memcpy(codes + (i + 1) * size - 2, one, sizeof one);
     }
-    float *rows = decoded(codec, codes, dim + 1, dim);
+    float *rows = codec_rows(codec, codes, dim + 1, dim);
     for (uint32_t i = 0; i < dim * dim; i++)
         rows[i] -= rows[dim * dim + i % dim];
     double length = dot(rows, rows, dim);
@@ -288,5 +252,5 @@ int main(void) {
         cmocka_unit_test(test_polar_codes),
         cmocka_unit_test(test_sketch_signs),
     };
-    return cmocka_run_group_tests_name("codec books", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("codec books", tests, codec_set_up, codec_tear_down);
 }

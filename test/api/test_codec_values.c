@@ -4,45 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rig.h"
+#include "common/codec.h"
 
 enum { N_ROWS = 6, SEED = 42 };
-
-static tq_context *ctx;
-
-static int set_up(void **state) {
-    (void)state;
-    OK(tq_context_create(NULL, &ctx));
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    tq_context_destroy(ctx);
-    return 0;
-}
-
-static tq_codec *make(tq_format format, uint32_t dim) {
-    tq_codec_config c = {.struct_size = sizeof c, .format = format, .dim = dim, .seed = SEED};
-    tq_codec *codec = NULL;
-    OK(tq_codec_create(ctx, &c, &codec));
-    return codec;
-}
-
-/* Encodes and decodes into new memory. */
-static unsigned char *encoded(const tq_codec *codec, const float *rows, size_t n) {
-    unsigned char *codes = must_alloc(n, tq_codec_row_bytes(codec));
-    tq_rows_in in = rows_in(rows);
-    OK(tq_codec_encode(codec, n, &in, codes));
-    return codes;
-}
-
-static float *decoded(const tq_codec *codec, const void *codes, size_t n, uint32_t dim) {
-    float *rows = must_alloc(n * dim, sizeof *rows);
-    tq_rows_out out = rows_out(rows);
-    OK(tq_codec_decode(codec, n, codes, &out));
-    return rows;
-}
 
 /* All powers of two, the Kronecker orders and a head_dim that needs padding. */
 static const uint32_t dims[] = {32,  48,  64,  80,  96,   112,  128,  144,  160,  192,  224, 256,
@@ -72,11 +36,11 @@ static void like_a_cache(const tq_format_info *format, uint32_t dim, const char 
     c.seed = SEED;
     rig_open(&rig, &c);
     tq_seq seq = rig_seq(&rig);
-    tq_codec *codec = make(format->id, dim);
+    tq_codec *codec = codec_make(format->id, dim, SEED);
     float *rows = random_rows(&rng, N_ROWS * dim, 3);
     float *k = must_alloc(N_ROWS * dim, sizeof *k), *v = must_alloc(N_ROWS * dim, sizeof *v);
-    unsigned char *codes = encoded(codec, rows, N_ROWS);
-    float *want = decoded(codec, codes, N_ROWS, dim);
+    unsigned char *codes = codec_codes(codec, rows, N_ROWS);
+    float *want = codec_rows(codec, codes, N_ROWS, dim);
     rig_append(&rig, seq, 0, N_ROWS, rows, rows);
     rig_read(&rig, seq, 0, 0, N_ROWS, k, v);
     CHECK(memcmp(k, want, N_ROWS * dim * sizeof *k) == 0, "%s: other keys", name);
@@ -100,11 +64,11 @@ static void test_like_a_cache(void **state) {
 /* In the caller's basis, whatever the rotation; the bounds proper are in test/accuracy. */
 static void close_to_rows(const tq_format_info *format, uint32_t dim, const char *name) {
     struct rng rng = {dim + 1};
-    tq_codec *codec = make(format->id, dim);
+    tq_codec *codec = codec_make(format->id, dim, SEED);
     float *rows = random_rows(&rng, N_ROWS * dim, 5);
     double *exact = must_alloc(N_ROWS * dim, sizeof *exact);
-    unsigned char *codes = encoded(codec, rows, N_ROWS);
-    float *got = decoded(codec, codes, N_ROWS, dim);
+    unsigned char *codes = codec_codes(codec, rows, N_ROWS);
+    float *got = codec_rows(codec, codes, N_ROWS, dim);
     for (size_t i = 0; i < N_ROWS * dim; i++)
         exact[i] = (double)rows[i];
     AT_MOST(relative_error(got, exact, N_ROWS * dim), 2 * sqrt(format->mse), "%s", name);
@@ -125,7 +89,7 @@ static void test_close_to_rows(void **state) {
 static void dots_of_type(const tq_codec *codec, const unsigned char *codes, uint32_t dim,
                          tq_dtype dtype, const char *name) {
     struct rng rng = {dim + 2};
-    float *random = random_rows(&rng, dim, 2), *rows = decoded(codec, codes, N_ROWS, dim);
+    float *random = random_rows(&rng, dim, 2), *rows = codec_rows(codec, codes, N_ROWS, dim);
     void *query = convert_rows(random, dim, dtype);
     float *q = widen_rows(query, dim, dtype), dots[N_ROWS];
     tq_rows_in in = {.data = query, .dtype = dtype};
@@ -143,9 +107,9 @@ static void dots_of_type(const tq_codec *codec, const unsigned char *codes, uint
 
 static void dots(const tq_format_info *format, uint32_t dim, const char *name) {
     struct rng rng = {dim + 3};
-    tq_codec *codec = make(format->id, dim);
+    tq_codec *codec = codec_make(format->id, dim, SEED);
     float *rows = random_rows(&rng, N_ROWS * dim, 5);
-    unsigned char *codes = encoded(codec, rows, N_ROWS);
+    unsigned char *codes = codec_codes(codec, rows, N_ROWS);
     for (size_t t = 0; t < COUNT(all_dtypes); t++)
         dots_of_type(codec, codes, dim, all_dtypes[t], name);
     tq_codec_destroy(codec);
@@ -168,10 +132,10 @@ static void rows_of_type(const tq_codec *codec, uint32_t dim, tq_dtype dtype, co
     float *random = random_rows(&rng, n, 5);
     void *rows = convert_rows(random, n, dtype), *out = must_alloc(n, dtype_size(dtype));
     float *same = widen_rows(rows, n, dtype);
-    unsigned char *codes = must_alloc(size, 1), *want = encoded(codec, same, N_ROWS);
+    unsigned char *codes = must_alloc(size, 1), *want = codec_codes(codec, same, N_ROWS);
     tq_rows_in in = {.data = rows, .dtype = dtype};
     tq_rows_out to = {.data = out, .dtype = dtype};
-    float *exact = decoded(codec, want, N_ROWS, dim);
+    float *exact = codec_rows(codec, want, N_ROWS, dim);
     OK(tq_codec_encode(codec, N_ROWS, &in, codes));
     CHECK(memcmp(codes, want, size) == 0, "%s: codes of %s", name, dtype_name(dtype));
     OK(tq_codec_decode(codec, N_ROWS, codes, &to));
@@ -190,7 +154,7 @@ static void rows_of_type(const tq_codec *codec, uint32_t dim, tq_dtype dtype, co
 }
 
 static void types(const tq_format_info *format, uint32_t dim, const char *name) {
-    tq_codec *codec = make(format->id, dim);
+    tq_codec *codec = codec_make(format->id, dim, SEED);
     for (size_t t = 0; t < COUNT(all_dtypes); t++)
         rows_of_type(codec, dim, all_dtypes[t], name);
     tq_codec_destroy(codec);
@@ -208,5 +172,5 @@ int main(void) {
         cmocka_unit_test(test_dots),
         cmocka_unit_test(test_types),
     };
-    return cmocka_run_group_tests_name("codec values", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("codec values", tests, codec_set_up, codec_tear_down);
 }

@@ -126,6 +126,32 @@ static void formats_and_shapes(void) {
     ragged(variants[6], (struct shape){1, 40, 64, 16, 900}, 12, mixed, "generic");
 }
 
+/* So few rows that blocks take items whole: single calls and batches of few tokens. */
+static void few_rows(tq_layer_formats f, uint32_t dim, uint32_t group) {
+    static const uint32_t lengths[] = {0, 70, 200};
+    struct shape shape = {2, group, dim, 64, 60};
+    struct pair p;
+    struct batches b;
+    struct step s;
+    char what[96];
+    snprintf(what, sizeof what, "few rows of K %u V %u, dim %u group %u", f.k_format, f.v_format,
+             dim, group);
+    if (open_pair(&p, &shape, f) && batches_open(&b, &p, 3, 6)) {
+        start(&b, &s, 3, lengths);
+        decode_step(&s);
+        batches_step(&b, &s, 0, 0, what);
+        b.flags = TQ_ATTEND_CAUSAL;
+        for (int i = 0; i < 4; i++) {
+            shuffle(&s, 2, 2);
+            batches_step(&b, &s, i & 1, 0, what);
+            pair_check_attend(&p, s.seqs[0], 1, 0, what);
+        }
+        check_all_pages(&b, &s, what);
+    }
+    batches_close(&b);
+    pair_destroy(&p);
+}
+
 /* ---- graphs -------------------------------------------------------------------------------- */
 
 /* Captured in the first step, replayed while sequences grow, leave, come and change order. */
@@ -141,7 +167,8 @@ static void replayed(tq_layer_formats f, uint32_t dim, uint32_t max_tokens) {
         snprintf(what, sizeof what, "graph of K %u V %u dim %u, %u tokens", f.k_format, f.v_format,
                  dim, max_tokens);
         p.stream = stream;
-        start(&b, &s, 12, mixed);
+        uint32_t n = max_tokens < 12 ? max_tokens : 12;
+        start(&b, &s, n, mixed + 12 - n);
         decode_step(&s);
         b.flags = TQ_ATTEND_CAUSAL;
         batches_step(&b, &s, 0, 1, what);
@@ -149,11 +176,11 @@ static void replayed(tq_layer_formats f, uint32_t dim, uint32_t max_tokens) {
             batches_step(&b, &s, 0, 0, what);
         shuffle(&s, max_tokens > 64 ? 5 : 1, max_tokens > 64 ? 7 : 1);
         batches_step(&b, &s, 0, 0, what);
-        s.n = 5;
+        s.n = n / 2;
         batches_step(&b, &s, 1, 0, what);
         s.n = 0; /* nothing to do */
         batches_step(&b, &s, 0, 0, what);
-        s.n = 12;
+        s.n = n;
         if (max_tokens > 64) {
             s.n_append[3] = s.n_query[3] = 300; /* more rows than a block of them */
             s.n_append[7] = 0;
@@ -238,10 +265,18 @@ void check_batches_sanitize(void) {
     ragged(variants[0], (struct shape){40, 8, 128, 64, 40}, 4, lengths, "sanitize");
     ragged(variants[0], (struct shape){2, 4, 96, 64, 40}, 4, lengths, "sanitize");
     ragged(variants[0], (struct shape){2, 4, 64, 16, 90}, 4, lengths, "sanitize");
+    few_rows(variants[1], 128, 8);
 }
 
 void check_batches(void) {
     formats_and_shapes();
+    for (int v = 0; v < N_VARIANTS; v++)
+        few_rows(variants[v], v % 3 ? 128 : 64, 8);
+    few_rows(variants[0], 256, 4);
+    few_rows(variants[0], 96, 4);
+    few_rows(variants[0], 128, 16);
+    few_rows(variants[0], 128, 3);
+    replayed(variants[0], 128, 3);
     replayed(variants[0], 128, 12);
     replayed(variants[0], 128, 400);
     replayed(variants[3], 128, 400);

@@ -71,6 +71,7 @@ void check_sequences(void);
 void check_snapshots(void);
 void check_device(void);
 void check_batches(void);
+void check_random(void);
 void check_sanitize(void);
 void check_batches_sanitize(void);
 

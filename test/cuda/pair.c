@@ -176,14 +176,26 @@ void pair_append(struct pair *p, tq_seq seq, uint32_t n, tq_dtype dtype, int bad
 
 /* ---- comparing ----------------------------------------------------------------------------- */
 
-static size_t page_differs(struct pair *p, tq_seq seq, uint64_t page, uint32_t head) {
+struct difference {
+    size_t size, at; /* of the page's blob */
+    uint64_t page;
+    uint32_t head;
+    uint8_t cpu, gpu;
+};
+
+/* Bytes that differ; *first: where, when it was unset. */
+static size_t page_differs(struct pair *p, tq_seq seq, uint64_t page, uint32_t head,
+                           struct difference *first) {
     size_t size = 0, n = 0;
     GPU_OK(tq_read_page(p->cpu, seq, 0, page, head, NULL, 0, &size));
     uint8_t *a = malloc(size), *b = malloc(size);
     GPU_OK(tq_read_page(p->cpu, seq, 0, page, head, a, size, &size));
     GPU_OK(tq_read_page(p->gpu, seq, 0, page, head, b, size, &size));
-    for (size_t i = 0; i < size; i++)
+    for (size_t i = 0; i < size; i++) {
+        if (a[i] != b[i] && !first->size)
+            *first = (struct difference){size, i, page, head, a[i], b[i]};
         n += a[i] != b[i];
+    }
     free(a);
     free(b);
     return n;
@@ -194,10 +206,14 @@ void pair_check_pages(struct pair *p, tq_seq seq, const char *what) {
     GPU_OK(tq_seq_length(p->gpu, seq, 0, &length));
     uint64_t pages = (length + p->config.page_tokens - 1) / p->config.page_tokens;
     size_t n = 0;
+    struct difference d = {0};
     for (uint64_t page = 0; page < pages; page++)
         for (uint32_t head = 0; head < p->config.n_kv_heads; head++)
-            n += page_differs(p, seq, page, head);
-    gpu_expect(n == 0, "%s: %zu bytes of pages differ from the CPU", what, n);
+            n += page_differs(p, seq, page, head, &d);
+    gpu_expect(n == 0,
+               "%s: %zu bytes of pages differ from the CPU, first byte %zu of %zu of page %llu "
+               "head %u: %02x, not %02x",
+               what, n, d.at, d.size, (unsigned long long)d.page, d.head, d.gpu, d.cpu);
 }
 
 void pair_check_rows(struct pair *p, tq_seq seq, const char *what) {

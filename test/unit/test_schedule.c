@@ -39,7 +39,8 @@ static void cut_segments(void) {
 static uint64_t parts_of(uint32_t size) {
     uint64_t parts = 0;
     for (uint32_t s = 0; s < plan.n; s++)
-        parts += tqi_n_items(&plan.way, &plan.cuts[s]) * tqi_ceil(plan.cuts[s].n_tiles, size);
+        parts += (uint64_t)tqi_n_items(&plan.way, &plan.cuts[s]) *
+                 tqi_parts(&plan.way, plan.cuts[s].n_tiles, size);
     return parts;
 }
 
@@ -55,8 +56,7 @@ static void divide_by_block(uint32_t size) {
     uint32_t total = 0;
     for (uint32_t s = 0; s < plan.n; s++) {
         struct tqi_cut *cut = &plan.cuts[s];
-        cut->parts = plan.way.fixed ? tqi_fixed_parts(&plan.way, cut->n_tiles)
-                                    : (uint32_t)tqi_ceil(cut->n_tiles, size);
+        cut->parts = tqi_parts(&plan.way, cut->n_tiles, size);
         cut->first_piece = total;
         total += cut->parts * tqi_n_items(&plan.way, cut);
     }
@@ -89,7 +89,13 @@ static void walk_worker(uint32_t worker) {
     struct tqi_work w = plan.division.by_block ? tqi_block_work(plan.cuts, 0, plan.n, worker)
                                                : tqi_row_work(plan.cuts, 0, plan.n, plan.tiles,
                                                               worker, plan.division.n_workers);
-    CHECK(w.n_tiles > 0, "worker %u has nothing to do", worker);
+    CHECK(w.n_tiles > 0 || plan.way.whole, "worker %u has nothing to do", worker);
+    CHECK(w.here == tqi_least(w.n_tiles, plan.cuts[w.segment].n_tiles - w.tile), "worker %u: here",
+          worker);
+    CHECK(w.kv_head == w.item / plan.cuts[w.segment].items_per_head, "worker %u: kv head", worker);
+    CHECK(w.ids == plan.cuts[w.segment].first_tile + w.tile, "worker %u: ids", worker);
+    if (w.n_tiles == 0) /* the part of an item without tiles */
+        next_piece[plan.cuts[w.segment].first_item + w.item]++;
     while (w.n_tiles) {
         CHECK(w.segment < plan.n, "worker %u walks beyond the last segment", worker);
         const struct tqi_cut *cut = &plan.cuts[w.segment];
@@ -193,6 +199,14 @@ static void test_random_batches(void **state) {
                   plan.division.n_workers, plan.way.n_blocks);
             walk();
         }
+        plan.way.whole = 1;
+        if (plan.items && plan.items <= plan.way.n_blocks) {
+            divide_by_block(smallest_size());
+            CHECK(plan.division.n_workers <= plan.way.n_blocks, "%u parts for %u blocks",
+                  plan.division.n_workers, plan.way.n_blocks);
+            walk();
+        }
+        plan.way.whole = 0;
         plan.way.fixed = 1;
         divide_by_block(0);
         walk();

@@ -29,4 +29,18 @@ $(BENCH): $(BENCH_OBJ) $(LIB_A)
 bench: $(BENCH)
 	$(BENCH) --json $(B)/bench.json $(BENCH_ARGS)
 
+# The tables and charts of docs/PERFORMANCE.md, about five minutes on a quiet machine: all variants
+# and levels by group; by context; by head dim. THREADS is the list of numbers of threads.
+THREADS ?= 1,2
+FEW := bf16,int8,4bit_nc,k3v4_nc,3bit_nc
+BENCH_RESULTS := $(foreach r,groups contexts dims,$(B)/bench/$(r).json)
+.PHONY: bench-tables
+bench-tables: $(BENCH)
+	$(BENCH) --json $(B)/bench/groups.json --threads $(THREADS) --group 1,2,4,8
+	$(BENCH) --json $(B)/bench/contexts.json --threads $(THREADS) --group 4 --level best --variant $(FEW) \
+		--context 1K,4K,16K,64K,256K
+	$(BENCH) --json $(B)/bench/dims.json --threads $(lastword $(subst $(comma), ,$(THREADS))) --level best \
+		--variant $(FEW) --dim 64,256
+	$(PYTHON) bench/cpu_tables.py docs/PERFORMANCE.md docs/plots $(BENCH_RESULTS)
+
 -include $(BENCH_OBJ:.o=.d)

@@ -19,7 +19,7 @@ NVCCFLAGS := -std=c++17 -O3 -cudart static $(CUDA_GENCODE) -Icuda -Ilib -Iinclud
 	-Xcompiler -fPIC,-fvisibility=hidden,-fno-threadsafe-statics,-fno-exceptions,-fno-rtti \
 	$(if $(filter 1,$(WERROR)),-Werror all-warnings)
 # Codes are cut from sums of rounded operations here as well.
-$(B)/cuda/encode/%.cu.o: NVCCFLAGS += -fmad=false
+$(B)/cuda/encode/%.cu.o $(B)/cuda/encode/inst/%.cu.o: NVCCFLAGS += -fmad=false
 
 $(B)/cuda/%.cu.o: cuda/%.cu | need-build
 	@mkdir -p $(@D)
@@ -39,12 +39,18 @@ CHECK_CUDA := $(B)/test/cuda/check_cuda
 .PHONY: check-cuda check-cuda-sanitize bench-cuda
 
 ifeq ($(USE_CUDA),1)
-CHECK_CUDA_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard test/cuda/*.c))
+CHECK_CUDA_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard test/cuda/*.c)) \
+	$(patsubst %.cu,$(B)/%.cu.o,$(wildcard test/cuda/*.cu))
 
 $(B)/test/cuda/%.o: test/cuda/%.c | need-build
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) -isystem $(CUDA_HOME)/include -MMD -MP -c $< -o $@
+
+$(B)/test/cuda/%.cu.o: test/cuda/%.cu | need-build
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(CHECK_CUDA): $(CHECK_CUDA_OBJ) $(B)/libturboquant.a
 	$(call say,LINK)
@@ -63,7 +69,8 @@ check-cuda-sanitize: $(CHECK_CUDA)
 
 -include $(CHECK_CUDA_OBJ:.o=.d)
 
-# BENCH_ARGS='--quick --json FILE'; bench/peers_torch.py measures the peers in the same run.
+# BENCH_ARGS=--quick is shorter; the peers follow where torch is there. bench/gpu_tables.py makes
+# the tables and plots of docs/PERFORMANCE.md of the two JSON files.
 BENCH_CUDA := $(B)/bench/bench_cuda
 BENCH_CUDA_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard bench/cuda/*.c)) \
 	$(patsubst %.cu,$(B)/%.cu.o,$(wildcard bench/cuda/*.cu))
@@ -83,7 +90,11 @@ $(BENCH_CUDA): $(BENCH_CUDA_OBJ) $(B)/libturboquant.a
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK)
 
 bench-cuda: $(BENCH_CUDA)
-	$(BENCH_CUDA) $(BENCH_ARGS)
+	$(BENCH_CUDA) --json $(B)/bench_cuda.json \
+		--commit "$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" $(BENCH_ARGS)
+	@if $(PYTHON) -c 'import torch' 2>/dev/null; then \
+		$(PYTHON) bench/peers_torch.py --json $(B)/peers_torch.json; \
+	else echo 'bench-cuda: peers SKIPPED, $(PYTHON) has no torch'; fi
 
 -include $(wildcard $(B)/bench/cuda/*.d)
 else

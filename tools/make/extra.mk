@@ -54,7 +54,8 @@ check-replay: $(REPLAY_BIN)
 CHECK_MAKE = $(MAKE) --no-print-directory CUDA=0 WERROR=$(WERROR)
 
 # Programs with threads or executors.
-TSAN_BIN := $(foreach t,threads threadpool threadpool_lend invariance rows_nonfinite,$(B)/test/api/test_$(t))
+TSAN_BIN := $(foreach t,threads threadpool threadpool_lend invariance rows_nonfinite batch batch_model \
+	batch_allocation batch_cases merge paged,$(B)/test/api/test_$(t))
 
 .PHONY: check-tsan run-tsan check-msan run-msan check-valgrind run-valgrind
 check-tsan:

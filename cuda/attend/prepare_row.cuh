@@ -1,0 +1,181 @@
+/*
+ * A query row to what the stream kernels read: rotated, and for the tensor cores as B operands,
+ * 16-bit fixed point in two bytes against the row's largest magnitude (integer keys) or a pair
+ * of 16-bit floats against a power of two, which keeps 16-bit queries exact. The softmax scale
+ * goes into the unit, but its sign into the row, as units are positive.
+ */
+#ifndef TQI_CUDA_ATTEND_PREPARE_ROW_CUH
+#define TQI_CUDA_ATTEND_PREPARE_ROW_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "attend/fast_job.h"
+#include "attend/row_group.cuh"
+#include "attend/row_index.cuh"
+#include "common/rows.cuh"
+
+namespace tqi {
+
+#define TQI_LOG2E 1.4426950408889634f
+/* The high byte of the largest integer is 127. */
+#define TQI_LARGEST_INTEGER 32512.0f
+
+/* Four elements of a row as they are. */
+__device__ __forceinline__ void load_quad(const RowsIn &q, bool aligned, int64_t at, float x[4]) {
+    if (!aligned) {
+        for (int i = 0; i < 4; i++)
+            x[i] = load_element(q.data, q.dtype, at + i);
+    } else if (q.dtype == TQ_F32) {
+        float4 v = *(const float4 *)((const float *)q.data + at);
+        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+    } else {
+        uint2 v = *(const uint2 *)((const uint16_t *)q.data + at);
+        bool half = q.dtype == TQ_F16;
+        x[0] = half ? f16_bits((uint16_t)v.x) : bf16_bits((uint16_t)v.x);
+        x[1] = half ? f16_bits((uint16_t)(v.x >> 16)) : bf16_bits((uint16_t)(v.x >> 16));
+        x[2] = half ? f16_bits((uint16_t)v.y) : bf16_bits((uint16_t)v.y);
+        x[3] = half ? f16_bits((uint16_t)(v.y >> 16)) : bf16_bits((uint16_t)(v.y >> 16));
+    }
+}
+
+/* The row; returns scale * q.mean. Rows are not sanitised: what is not finite must show. */
+template <class Row>
+__device__ __forceinline__ float load_row(const AttendJob &job, const RowPlace &p, bool in,
+                                          Row &row) {
+    const float *mean = job.k.mean;
+    int64_t at = in ? row_start(job.q, p) : 0;
+    float dot = 0;
+    row.each([&](uint32_t first, float *x) {
+        x[0] = x[1] = x[2] = x[3] = 0;
+        if (in)
+            load_quad(job.q, job.aligned, at + first, x);
+        if (mean && in)
+            for (int i = 0; i < 4; i++)
+                dot += x[i] * mean[(size_t)p.kv_head * job.k.layout.dim + first + i];
+    });
+    return mean ? (float)((double)group_sum<Row::LANES>(dot) * job.scale) : 0;
+}
+
+/* ---- operands of the tensor cores ----------------------------------------------------------- */
+
+__device__ inline uint32_t float_bits16(float v, bool bf16) {
+    return bf16 ? __bfloat16_as_ushort(__float2bfloat16_rn(v))
+                : __half_as_ushort(__float2half_rn(v));
+}
+
+/* Two elements as high and low 16-bit floats. */
+__device__ inline uint2 float_words(float a, float b, bool bf16) {
+    uint32_t high[2] = {float_bits16(a, bf16), float_bits16(b, bf16)}, low[2];
+    const float v[2] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        float rest = v[i] - (bf16 ? bf16_bits((uint16_t)high[i]) : f16_bits((uint16_t)high[i]));
+        low[i] = float_bits16(rest, bf16);
+    }
+    return make_uint2(high[0] | high[1] << 16, low[0] | low[1] << 16);
+}
+
+/* Four integers as high and low bytes. */
+__device__ inline uint2 integer_words(const int v[4]) {
+    uint32_t high = 0, low = 0;
+    for (int b = 0; b < 4; b++) {
+        int h = (v[b] + 128) >> 8;
+        high |= (uint32_t)(h & 255) << 8 * b;
+        low |= (uint32_t)((v[b] - h * 256) & 255) << 8 * b;
+    }
+    return make_uint2(high, low);
+}
+
+/* Columns 2 h and 2 h + 1 of a row hold its high and low parts: word `word` of lane t of its
+ * quarter of the dims. */
+__device__ inline void store_words(const FastJob &job, const RowPlace &p, uint32_t words,
+                                   uint32_t t, uint32_t word, uint2 high_low) {
+    uint32_t nt = p.in_item / 4, lane = 8 * (p.in_item % 4) + t;
+    size_t at = ((size_t)p.item * (job.call.item_rows / 4) + nt) * words + word;
+    job.fragments[at * 32 + lane] = high_low.x;
+    job.fragments[at * 32 + lane + 4] = high_low.y;
+}
+
+/* The largest magnitude; NaN when an element is not finite. */
+template <class Row> __device__ __forceinline__ float largest_of_row(Row &row) {
+    float largest = 0, bad = 0;
+    row.each([&](uint32_t, float *x) {
+        for (int i = 0; i < 4; i++) {
+            largest = fmaxf(largest, fabsf(x[i]));
+            bad += x[i] - x[i]; /* 0, NaN for what is not finite */
+        }
+    });
+    return group_max<Row::LANES>(largest) + group_sum<Row::LANES>(bad);
+}
+
+/* Stores the row's words; returns half the sum of its integers. */
+template <class Row>
+__device__ __forceinline__ int store_integers(const FastJob &job, const RowPlace &p, bool in,
+                                              float largest, Row &row) {
+    uint32_t dim = job.call.k.layout.dim, words = dim / 16;
+    float inv = largest > 0 ? TQI_LARGEST_INTEGER / largest : 0;
+    int sum = 0;
+    row.each([&](uint32_t first, float *x) {
+        int v[4];
+        for (int i = 0; i < 4; i++) {
+            v[i] = largest > 0 ? __float2int_rn(x[i] * inv) : 0;
+            sum += v[i];
+        }
+        uint32_t t = first / (dim / 4);
+        if (in)
+            store_words(job, p, words, t, (first - t * (dim / 4)) / 4, integer_words(v));
+    });
+    return __float2int_rn(0.5f * (float)group_sum<Row::LANES>(sum));
+}
+
+/* The same for float keys; e: the exponent of the largest magnitude. */
+template <class Row>
+__device__ __forceinline__ void store_floats(const FastJob &job, const RowPlace &p, bool in, int e,
+                                             Row &row) {
+    uint32_t dim = job.call.k.layout.dim, words = dim / 8;
+    bool bf16 = job.call.k.format == TQ_FORMAT_BF16;
+    row.each([&](uint32_t first, float *x) {
+        uint32_t t = first / (dim / 4), word = (first - t * (dim / 4)) / 2;
+        for (int i = 0; i < 4; i++)
+            x[i] = ldexpf(x[i], -e);
+        if (in) {
+            store_words(job, p, words, t, word, float_words(x[0], x[1], bf16));
+            store_words(job, p, words, t, word + 1, float_words(x[2], x[3], bf16));
+        }
+    });
+}
+
+template <class Row>
+__device__ __forceinline__ void to_operands(const FastJob &job, const RowPlace &p, bool in,
+                                            float shift, Row &row) {
+    const AttendJob &call = job.call;
+    const Side &s = call.k;
+    float norm = s.rotates ? 1 / sqrtf((float)s.layout.dim) : 1;
+    float unit = fabsf((float)call.scale) * TQI_LOG2E * job.k_step * norm;
+    int half = 0;
+    if (call.scale < 0)
+        row.each([&](uint32_t, float *x) {
+            for (int i = 0; i < 4; i++)
+                x[i] = -x[i];
+        });
+    float largest = largest_of_row(row);
+    if (s.format >= TQ_FORMAT_INT8) {
+        half = store_integers(job, p, in, largest, row);
+        unit *= largest / TQI_LARGEST_INTEGER;
+    } else {
+        int e = largest > 0 ? ilogbf(largest) : 0;
+        store_floats(job, p, in, e, row);
+        unit = ldexpf(unit, e) + (largest - largest); /* NaN stays */
+        unit *= s.layout.kind == TQI_KIND_FP8 ? s.scale[p.kv_head] : 1;
+    }
+    if (in && row.lane == 0) {
+        size_t at = (size_t)p.item * call.item_rows + p.in_item;
+        job.q_scale[at] = unit;
+        job.q_half[at] = half;
+        call.shift[at] = shift;
+    }
+}
+
+} /* namespace tqi */
+
+#endif

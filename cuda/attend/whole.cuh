@@ -1,0 +1,106 @@
+/*
+ * Few items, a block per part of one: the block prepares the queries while its first pages are
+ * on their way, and the last block of an item joins all pieces. One launch instead of three.
+ */
+#ifndef TQI_CUDA_ATTEND_WHOLE_CUH
+#define TQI_CUDA_ATTEND_WHOLE_CUH
+
+#include "attend/merge_row.cuh"
+#include "attend/prepare_row.cuh"
+#include "attend/words.cuh"
+
+namespace tqi {
+
+/* An item and what its rows see. */
+struct Item {
+    uint32_t segment, item; /* of the segment */
+    uint32_t index;         /* of the launch */
+    ItemRows rows;
+    uint32_t first_tile, n_tiles, n_items; /* of the segment */
+    uint32_t full; /* tiles below it are seen whole by every row, counted from page 0 */
+};
+
+TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item) {
+    const AttendJob &call = job.call;
+    tqi_cut cut = fresh(&call.schedule.cuts[segment]);
+    tqi_segment s = fresh(&call.step.segments[segment]);
+    Item i;
+    i.segment = segment;
+    i.item = item;
+    i.index = cut.first_item + item;
+    i.rows = rows_of_item(call, s, cut, item);
+    i.first_tile = cut.first_tile;
+    i.n_tiles = cut.n_tiles;
+    i.n_items = cut.items_per_head * call.n_heads;
+    uint64_t from;
+    i.full = (uint32_t)(tqi_visible(&s, call.causal, 0, i.rows.first_row / call.group, &from) /
+                        FAST_TOKENS);
+    return i;
+}
+
+/* Head dims whose rows fit into the registers of a group of lanes. */
+__host__ __device__ constexpr bool is_whole(int dim) {
+    return dim == 64 || dim == 128 || dim == 256;
+}
+
+template <int D> using RowOfDim = RegisterRow<(D < 128 ? 16 : 32), (D > 128 ? 8 : 4)>;
+
+/* Operands of the item's rows, to the block's own place: parts of an item do not wait for each
+ * other. */
+template <class T>
+TQI_INLINE void prepare_item(const FastJob &job, const Item &i, uint32_t warp, uint32_t lane) {
+    using Row = RowOfDim<T::D>;
+    constexpr uint32_t per_warp = 32 / Row::LANES;
+    tqi_segment s = fresh(&job.call.step.segments[i.segment]);
+    for (uint32_t first = warp * per_warp; first < T::HEADS; first += job.warps * per_warp) {
+        uint32_t r = first + lane / Row::LANES;
+        bool in = r < i.rows.n_rows;
+        RowPlace p = place_of(job.call, s, i.rows, blockIdx.x, in ? r : 0);
+        Row row(lane, T::D, nullptr);
+        row.prefetch(job.call.k);
+        float shift = load_row(job.call, p, in, row);
+        if (job.call.k.rotates)
+            row.rotate_row(job.call.k);
+        to_operands(job, p, in, shift, row);
+    }
+    __syncthreads();
+}
+
+/* Whether this block is the last of the item to leave its piece; flag: shared by the block. */
+TQI_INLINE bool is_last(const FastJob &job, const Item &i, uint32_t parts, uint32_t *flag) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        uint32_t before = atomicAdd(&job.arrived[i.index], 1u);
+        *flag = before + 1 == parts;
+        if (*flag)
+            job.arrived[i.index] = 0; /* for the next launch */
+        __threadfence();
+    }
+    __syncthreads();
+    return *flag;
+}
+
+template <class T>
+TQI_INLINE void merge_item(const FastJob &job, const Item &i, uint32_t *flag, uint32_t warp,
+                           uint32_t lane) {
+    using Row = RowOfDim<T::D>;
+    constexpr uint32_t per_warp = 32 / Row::LANES;
+    tqi_pieces pieces = fresh(&job.call.schedule.pieces[i.index]);
+    if (!is_last(job, i, pieces.n, flag))
+        return;
+    tqi_segment s = fresh(&job.call.step.segments[i.segment]);
+    for (uint32_t first = warp * per_warp; first < T::HEADS; first += job.warps * per_warp) {
+        uint32_t r = first + lane / Row::LANES;
+        bool in = r < i.rows.n_rows;
+        RowPlace p = place_of(job.call, s, i.rows, blockIdx.x, in ? r : 0);
+        RowPieces row_pieces = pieces_at(job.call, pieces, p.in_item);
+        Row row(lane, T::D, nullptr);
+        row.prefetch(job.call.v);
+        merge_row(job.call, p, in, row_pieces, end_of_row(job.call, p), row);
+    }
+}
+
+} /* namespace tqi */
+
+#endif

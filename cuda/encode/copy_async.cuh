@@ -1,0 +1,29 @@
+/* Rows of the caller on their way to shared memory, behind the back of the warp. */
+#ifndef TQI_CUDA_ENCODE_COPY_ASYNC_CUH
+#define TQI_CUDA_ENCODE_COPY_ASYNC_CUH
+
+#include <stdint.h>
+
+namespace tqi {
+
+/* 16 bytes; both sides aligned. */
+__device__ __forceinline__ void copy16_async(void *shared, const void *global) {
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
+
+/* The calling thread's copies have arrived. */
+__device__ __forceinline__ void wait_copies() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* What kernels in front of this one in the stream have written is visible. */
+__device__ __forceinline__ void wait_for_predecessor() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+} /* namespace tqi */
+
+#endif

@@ -1,0 +1,41 @@
+/* What the kernels of the fast write path get. */
+#ifndef TQI_CUDA_ENCODE_FAST_JOB_H
+#define TQI_CUDA_ENCODE_FAST_JOB_H
+
+#include "encode/buckets.h"
+#include "encode/encode_job.h"
+
+namespace tqi {
+
+enum { FAST_WARPS = 4, FAST_DIM_MAX = 256 };
+
+/* A book for branch-free code, see quantize.cuh. */
+struct FastBook {
+    float scaled[8];                  /* -threshold * 2^60 */
+    tqi_buckets buckets;              /* of 4 bits */
+    uint32_t square_low, square_high; /* twice the magnitudes as bytes, by level */
+};
+
+struct FastEncodeJob {
+    EncodeJob job;
+    FastBook book[2];
+    uint64_t launch_start;           /* of the simple path: token at which the first page begins */
+    uint32_t first_token;            /* of the first group with new ones, from there */
+    uint32_t flips[FAST_DIM_MAX];    /* of the rotation, the same for keys and values */
+    uint32_t sides;                  /* bit side: to encode */
+    uint32_t slot_bytes, room_bytes; /* of a warp's shared memory */
+};
+
+typedef tq_status fast_encode_fn(const FastEncodeJob &f, cudaStream_t stream);
+typedef tq_status fast_prepare_fn();
+
+/* Instantiations, one file each (inst/). */
+#define TQI_FAST_ENCODE_DIMS(X) X(64) X(96) X(128) X(192) X(256)
+#define TQI_FAST_ENCODE_DECLARE(d)          \
+    extern fast_encode_fn encode_fast_d##d; \
+    extern fast_prepare_fn prepare_encode_fast_d##d;
+TQI_FAST_ENCODE_DIMS(TQI_FAST_ENCODE_DECLARE)
+
+} /* namespace tqi */
+
+#endif

@@ -1,0 +1,8 @@
+/* Fast write path, head dim 128. */
+#include "encode/fast_kernel.cuh"
+
+namespace tqi {
+
+TQI_FAST_ENCODE_INSTANCE(128)
+
+} /* namespace tqi */

@@ -1,0 +1,8 @@
+/* Fast write path, head dim 256. */
+#include "encode/fast_kernel.cuh"
+
+namespace tqi {
+
+TQI_FAST_ENCODE_INSTANCE(256)
+
+} /* namespace tqi */

@@ -1,0 +1,8 @@
+/* Fast write path, head dim 64. */
+#include "encode/fast_kernel.cuh"
+
+namespace tqi {
+
+TQI_FAST_ENCODE_INSTANCE(64)
+
+} /* namespace tqi */

@@ -1,0 +1,125 @@
+/* What a warp of the fast write path takes, and how its rows come to shared memory. */
+#ifndef TQI_CUDA_ENCODE_UNIT_CUH
+#define TQI_CUDA_ENCODE_UNIT_CUH
+
+#include "encode/copy_async.cuh"
+#include "encode/row.cuh"
+#include "encode/stage.cuh"
+
+namespace tqi {
+
+/* ---- units of work -----------------------------------------------------------------------------
+ */
+
+/* New tokens of a token group, one kv head and side. */
+struct Unit {
+    uint32_t side, head;
+    uint32_t fresh; /* bit i: token i of the group is new, and of the unit */
+    uint32_t first; /* token of the unit in the group */
+    uint32_t slot;  /* of the group's first token in its page */
+    int64_t row;    /* of the group's first token in the caller's rows; may lie before them */
+    uint8_t *blob;
+};
+
+TQI_ENCODE_INLINE AppendPiece piece_at(const FastEncodeJob &f, uint32_t i) {
+    const EncodeJob &job = f.job;
+    if (job.pieces)
+        return job.pieces[i];
+    uint32_t in_launch = f.first_token + i * GROUP, page = in_launch / job.pages.page_tokens;
+    uint64_t start = f.launch_start + in_launch;
+    uint64_t from = max(start, job.length), to = min(start + GROUP, job.end);
+    AppendPiece p;
+    p.page = job.ids.id[page];
+    p.slot = in_launch - page * job.pages.page_tokens + (uint32_t)(from - start);
+    p.n = (uint32_t)(to - from);
+    p.row = (uint32_t)(from - job.length);
+    return p;
+}
+
+TQI_ENCODE_INLINE uint32_t units_of(const FastEncodeJob &f, uint32_t parts) {
+    uint32_t pieces = f.job.n_pieces ? *f.job.n_pieces : f.job.max_pieces;
+    return pieces * parts * f.job.n_heads * (f.sides == 3 ? 2 : 1);
+}
+
+/* Unit of `n`: keys first, then heads fastest; a unit takes one of PARTS of the tokens. */
+template <int PARTS>
+TQI_ENCODE_INLINE Unit unit_at(const FastEncodeJob &f, uint32_t index, uint32_t n) {
+    const EncodeJob &job = f.job;
+    Unit u;
+    uint32_t half = f.sides == 3 ? n / 2 : n;
+    u.side = f.sides == 3 ? index >= half : f.sides >> 1;
+    index -= index >= half ? half : 0;
+    u.head = index % job.n_heads;
+    index /= job.n_heads;
+    AppendPiece p = piece_at(f, index / PARTS);
+    uint32_t first = p.slot % GROUP;
+    u.fresh = (uint32_t)(((1ull << p.n) - 1) << first);
+    u.first = PARTS > 1 ? index % PARTS * (GROUP / PARTS) : 0;
+    if (PARTS > 1)
+        u.fresh &= ((1u << GROUP / PARTS % 32) - 1) << u.first;
+    u.slot = p.slot - first;
+    u.row = (int64_t)p.row - first;
+    u.blob =
+        job.pages.base + p.page * job.pages.page_bytes + (uint64_t)u.head * job.pages.blob_bytes;
+    return u;
+}
+
+/* ---- rows to shared memory
+ * -------------------------------------------------------------------------- */
+
+/* Bytes from row to row: 16-byte reads of the lanes of some rows meet no bank twice. */
+template <class R> __host__ __device__ constexpr uint32_t pitch_of(int32_t dtype) {
+    return R::D * (dtype == TQ_F32 ? 4 : 2) + 16 * R::L;
+}
+
+/* Rows of PIECES 16-byte pieces. */
+template <class R, int PIECES>
+TQI_ENCODE_INLINE void copy_rows(const uint8_t *from, int64_t stride, uint32_t fresh,
+                                 uint8_t *slot) {
+    uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < R::ROWS * PIECES / 32; i++) {
+        uint32_t row = (32 * i + lane) / PIECES, at = (32 * i + lane) % PIECES * 16;
+        if (fresh >> row & 1)
+            copy16_async(slot + row * (PIECES * 16 + 16 * R::L) + at, from + row * stride + at);
+    }
+}
+
+/* The same element by element. */
+template <class R>
+__device__ __noinline__ void gather_rows(const uint8_t *from, int64_t stride, uint32_t fresh,
+                                         uint32_t size, uint8_t *slot) {
+    uint32_t pitch = pitch_of<R>(size == 4 ? TQ_F32 : TQ_F16);
+    for (uint32_t i = threadIdx.x % 32; i < R::ROWS * R::D; i += 32) {
+        uint32_t row = i / R::D, dim = i % R::D;
+        if (!(fresh >> row & 1))
+            continue;
+        if (size == 4)
+            ((uint32_t *)(slot + row * pitch))[dim] =
+                ((const uint32_t *)(from + row * stride))[dim];
+        else
+            ((uint16_t *)(slot + row * pitch))[dim] =
+                ((const uint16_t *)(from + row * stride))[dim];
+    }
+}
+
+/* Starts to copy the new rows of a unit, from token `first` on, to a warp's slot. */
+template <class R>
+TQI_ENCODE_INLINE void fill_slot(const FastEncodeJob &f, const Unit &u, uint32_t first,
+                                 uint8_t *slot) {
+    const RowsIn &rows = f.job.rows[u.side];
+    uint32_t size = rows.dtype == TQ_F32 ? 4 : 2, fresh = u.fresh >> first;
+    int64_t stride = rows.token_stride * size;
+    const uint8_t *from =
+        (const uint8_t *)rows.data + (u.row + first) * stride + u.head * rows.head_stride * size;
+    if (!(f.job.aligned >> u.side & 1))
+        gather_rows<R>(from, stride, fresh, size, slot);
+    else if (size == 2)
+        copy_rows<R, R::D / 8>(from, stride, fresh, slot);
+    else
+        copy_rows<R, R::D / 4>(from, stride, fresh, slot);
+}
+
+} /* namespace tqi */
+
+#endif

@@ -1,0 +1,37 @@
+/* Calls over pages, tables and lengths that belong to the caller (tq/paged.h). Arrays are in
+ * the device's memory; checked asks for a look at them first. */
+#ifndef TQI_DEVICE_PAGED_H
+#define TQI_DEVICE_PAGED_H
+
+#include "kernel/layer.h"
+#include "page/view.h"
+
+struct tqi_paged_append {
+    const struct tqi_layer *layer;
+    struct tqi_page_view view; /* chunk_pages is above any page id */
+    uint64_t n_pages;
+    uint32_t checked;
+    uint32_t n_tokens;
+    const int64_t *slots; /* [n_tokens] page * page_tokens + token; negative = skip */
+    tq_rows_in k, v;      /* strides resolved */
+};
+
+struct tqi_paged_attend {
+    const struct tqi_layer *layer;
+    struct tqi_page_view view; /* as above */
+    uint64_t n_pages;
+    uint32_t checked;
+    uint32_t n_seqs, n_queries, max_length;
+    const int32_t *table; /* page ids */
+    int64_t table_stride;
+    const int32_t *lengths; /* [n_seqs] */
+    const int32_t *starts;  /* [n_seqs + 1] query rows */
+    uint32_t group, causal, window;
+    double scale, softcap;
+    tq_rows_in q;    /* strides resolved */
+    tq_rows_out out; /* strides resolved */
+    float *lse;      /* [n_queries][n_q_heads] or NULL */
+    void *workspace; /* as large as paged_workspace() says */
+};
+
+#endif

@@ -1,0 +1,215 @@
+/* Sink tokens and a recent window in 16 bits: single rules, memory, refusals. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cache.h"
+#include "common/numbers.h"
+
+enum { DIM = 64, V_DIM = 32, HEADS = 2, GROUP = 2, LAYERS = 2, SEQS = 5 };
+
+static float *halves(const float *rows, size_t n, tq_dtype dtype) {
+    void *half = convert_rows(rows, n, dtype);
+    float *wide = widen_rows(half, n, dtype);
+    free(half);
+    return wide;
+}
+
+static const tq_layer_formats formats[LAYERS] = {{TQ_FORMAT_LM3, TQ_FORMAT_LM4},
+                                                 {TQ_FORMAT_LM2_QJL, TQ_FORMAT_FP8}};
+
+static tq_cache_config config_of(uint32_t sinks, uint32_t recent) {
+    tq_cache_config c = pair_config(formats, DIM, HEADS, GROUP);
+    c.v_head_dim = V_DIM;
+    c.n_layers = LAYERS;
+    c.page_tokens = 32;
+    c.max_seqs = SEQS;
+    c.sink_tokens = sinks;
+    c.recent_tokens = recent;
+    return c;
+}
+
+/* ---- single rules ---------------------------------------------------------------------- */
+
+/* B58: window 8, 20 tokens; cut to 15, then to 5, inside of what is coded. */
+static void test_b58_cut_below_the_window(void **state) {
+    static const uint32_t lengths[] = {15, 5};
+    struct rig r = {0};
+    struct rng rng = {58};
+    tq_cache_config c = plain_config(TQ_VARIANT_3BIT_NC, DIM, 1, 1);
+    (void)state;
+    c.recent_tokens = 8;
+    rig_open(&r, &c);
+    tq_seq seq = rig_seq(&r);
+    float *k = random_rows(&rng, 23 * DIM, 1), *half = halves(k, 23 * DIM, TQ_BF16), got[23 * DIM];
+    rig_append(&r, seq, 0, 20, k, k);
+    for (size_t i = 0; i < COUNT(lengths); i++) {
+        OK(tq_seq_truncate(r.cache, seq, lengths[i]));
+        FAILS(tq_seq_truncate(r.cache, seq, lengths[i] + 1), TQ_ERR_INVALID_ARGUMENT, "n_tokens");
+        rig_read(&r, seq, 0, 0, lengths[i], got, NULL);
+        for (uint32_t t = 0; t < lengths[i]; t++) {
+            int exact = memcmp(got + t * DIM, half + t * DIM, DIM * sizeof *got) == 0;
+            assert_int_equal(exact, t >= 12);
+        }
+    }
+    rig_append(&r, seq, 0, 3, k + 5 * DIM, k);
+    rig_read(&r, seq, 0, 0, 8, got, NULL);
+    assert_true(memcmp(got + 4 * DIM, half + 4 * DIM, DIM * sizeof *got) != 0);
+    assert_memory_equal(got + 5 * DIM, half + 5 * DIM, 3 * DIM * sizeof *got);
+    free(k);
+    free(half);
+    rig_close(&r);
+}
+
+/* With every token exact nothing but 16-bit rounding is left, whatever the means and sinks. */
+static void test_all_exact_equals_bf16(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < tq_variant_count(); i++) {
+        struct rig r = {0};
+        struct rng rng = {i};
+        tq_cache_config c = plain_config(variant_at(i).id, DIM, HEADS, GROUP);
+        if (variant_at(i).id == TQ_VARIANT_BF16 || variant_at(i).id == TQ_VARIANT_F16)
+            continue; /* keep nothing beside the rows, which lose their means */
+        c.recent_tokens = 100;
+        rig_open(&r, &c);
+        float *mean = random_rows(&rng, HEADS * DIM, 2),
+              *k = random_rows(&rng, 90 * HEADS * DIM, 1);
+        float *half = halves(k, 90 * HEADS * DIM, TQ_BF16);
+        OK(tq_cache_set_means(r.cache, 0, mean, mean));
+        tq_seq seq = rig_seq(&r);
+        rig_append(&r, seq, 0, 90, k, k);
+        struct asked a = ask_make(&r, 3, TQ_ATTEND_CAUSAL, &rng);
+        ask(&r, seq, 0, &a);
+        check_against_rows(&r, &a, 90, half, half, ATTEND_TOLERANCE, variant_at(i).name);
+        ask_free(&a);
+        free(mean);
+        free(k);
+        free(half);
+        rig_close(&r);
+    }
+}
+
+/* Rows at the end of the range saturate at the 16-bit type, NaN and infinity count once. */
+static void test_extreme_rows(void **state) {
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 3.4e38f};
+    struct rig r = {0};
+    tq_cache_config c = plain_config(TQ_VARIANT_4BIT_NC, DIM, 1, 1);
+    float k[DIM] = {0}, got[DIM];
+    (void)state;
+    c.sink_tokens = 1;
+    c.recent_tokens = 1;
+    memcpy(k, bad, sizeof bad);
+    rig_open(&r, &c);
+    tq_seq seq = rig_seq(&r);
+    rig_append(&r, seq, 0, 1, k, k);
+    rig_read(&r, seq, 0, 0, 1, got, NULL);
+    assert_true(got[0] == 0 && got[1] == 0x1.fep127f && got[2] == -0x1.fep127f);
+    assert_true(got[3] == 0x1.fep127f);
+    assert_int_equal(rig_stats(&r).nan_values, 2);
+    assert_int_equal(rig_stats(&r).inf_values, 4);
+    rig_close(&r);
+}
+
+/* ---- memory ---------------------------------------------------------------------------- */
+
+static void test_footprint(void **state) {
+    struct rig r = {0}, plain = {0};
+    tq_cache_config c = config_of(16, 100);
+    tq_footprint f = {.struct_size = sizeof f};
+    (void)state;
+    c.max_pages = 64;
+    rig_open(&r, &c);
+    OK(tq_cache_estimate(r.ctx, &c, &f));
+    /* a page of sinks, eight of a window for each sequence; K and V, both layers, 16 tokens */
+    assert_int_equal(f.protected_bytes, SEQS * 9 * 16 * (DIM + V_DIM) * 2 * HEADS * LAYERS);
+    assert_int_equal(f.host_bytes, rig_stats(&r).host_bytes);
+    assert_int_equal(rig_stats(&r).protected_bytes, 0);
+    tq_seq seq = rig_seq(&r);
+    rig_append_random(&r, seq, 0, 20, &(struct rng){1});
+    assert_int_equal(rig_stats(&r).protected_bytes, 2 * 16 * (DIM + V_DIM) * 2 * HEADS * LAYERS);
+    rig_close(&r);
+    c = plain_config(TQ_VARIANT_BF16, DIM, 1, 1); /* is exact without */
+    c.recent_tokens = 100;
+    c.max_pages = 4;
+    rig_open(&plain, &c);
+    OK(tq_cache_estimate(plain.ctx, &c, &f));
+    assert_int_equal(f.protected_bytes, 0);
+    rig_close(&plain);
+}
+
+/* Every allocation of create, append, fork and plan fails once: nothing changes or leaks. */
+static void test_allocations_fail(void **state) {
+    struct rig r = {0};
+    tq_cache_config c = config_of(16, 600);
+    struct rng rng = {3};
+    (void)state;
+    rig_open(&r, &c);
+    for (uint64_t fail = 1;; fail++) {
+        tq_cache *cache;
+        test_heap_fail(&r.heap, fail);
+        tq_status status = tq_cache_create(r.ctx, &c, &cache);
+        test_heap_fail(&r.heap, 0);
+        if (status == TQ_OK) {
+            tq_cache_destroy(cache);
+            break;
+        }
+        assert_int_equal(status, TQ_ERR_OUT_OF_MEMORY);
+    }
+    tq_seq seq = rig_seq(&r), other;
+    rig_append_random(&r, seq, 0, 50, &rng);
+    rig_append_random(&r, seq, 1, 50, &rng);
+    struct snapshot before = snapshot_take(&r, seq);
+    float *k = random_rows(&rng, 500 * HEADS * DIM, 1);
+    tq_rows_in rows = rows_in(k);
+    for (uint64_t fail = 1;; fail++) {
+        test_heap_fail(&r.heap, fail);
+        tq_status status = tq_append(r.cache, seq, 0, 500, &rows, &rows, NULL);
+        test_heap_fail(&r.heap, 0);
+        if (status == TQ_OK)
+            break;
+        assert_int_equal(status, TQ_ERR_OUT_OF_MEMORY);
+        snapshot_check_content(&r, &before, "append");
+    }
+    for (uint64_t fail = 1;; fail++) {
+        test_heap_fail(&r.heap, fail);
+        tq_status status = tq_seq_fork(r.cache, seq, 40, &other);
+        test_heap_fail(&r.heap, 0);
+        if (status == TQ_OK)
+            break;
+        assert_int_equal(status, TQ_ERR_OUT_OF_MEMORY);
+    }
+    snapshot_free(&r, &before);
+    free(k);
+    rig_close(&r);
+}
+
+static void test_refused(void **state) {
+    struct rig r = {0};
+    tq_cache_config c = config_of((1 << 20) + 1, 0), mla = plain_config(TQ_VARIANT_BF16, 576, 1, 1);
+    tq_cache *cache;
+    (void)state;
+    tq_cache_config plain = config_of(0, 0);
+    rig_open(&r, &plain);
+    FAILS(tq_cache_create(r.ctx, &c, &cache), TQ_ERR_INVALID_ARGUMENT, "sink_tokens");
+    c = config_of(0, (1 << 20) + 1);
+    FAILS(tq_cache_create(r.ctx, &c, &cache), TQ_ERR_INVALID_ARGUMENT, "recent_tokens");
+    mla.v_head_dim = 512;
+    mla.flags = TQ_CACHE_MLA;
+    FAILS(tq_cache_create(r.ctx, &mla, &cache), TQ_ERR_UNSUPPORTED, "MLA");
+    mla.flags = 0; /* as the message says */
+    OK(tq_cache_create(r.ctx, &mla, &cache));
+    tq_cache_destroy(cache);
+    rig_close(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_b58_cut_below_the_window),
+        cmocka_unit_test(test_all_exact_equals_bf16),
+        cmocka_unit_test(test_extreme_rows),
+        cmocka_unit_test(test_footprint),
+        cmocka_unit_test(test_allocations_fail),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests_name("protected tokens", tests, NULL, NULL);
+}
