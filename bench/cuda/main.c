@@ -51,6 +51,7 @@ static void print_json(const char *op, const struct run *r, double ms, double re
             json_rows++ ? "," : "", op, r->b.variant, r->b.batch, (unsigned long long)r->b.tokens,
             r->b.ragged, r->b.group, r->b.dim, HEADS, ms, r->bytes, read,
             tq_cache_kernel_name(r->cache, 0, strcmp(op, "append") ? TQ_OP_SCORE : TQ_OP_ENCODE_K));
+    (void)fflush(json); /* a run that is stopped leaves its rows */
 }
 
 static void run_attend(struct bench b) {
