@@ -225,6 +225,7 @@ AttendCall call_of(const tqi_step_attend *job) {
     call.view = job->view;
     call.group = job->group;
     call.causal = job->causal;
+    call.fixed = job->invariant != 0;
     call.window = job->window;
     call.scale = job->scale;
     call.softcap = job->softcap;

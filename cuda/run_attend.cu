@@ -140,6 +140,7 @@ static AttendCall call_of(const tqi_attend_job *job) {
     call.view = job->view;
     call.group = job->group;
     call.causal = job->causal;
+    call.fixed = job->invariant != 0;
     call.window = job->window;
     call.scale = job->scale;
     call.softcap = job->softcap;

@@ -149,9 +149,7 @@ TQI_INLINE void write_piece(const FastJob &job, uint32_t piece, uint32_t lane, T
 
 template <class T, class R>
 TQI_INLINE void run_warp(const FastJob &job, uint32_t worker, const tqi_work &work, uint32_t lane,
-                         R &ring, T &t) {
-    Fetch fetch(job, work, fresh(&job.call.step.head->table), 0, 1);
-    fill_ring(job, true, ring, fetch);
+                         R &ring, Fetch &fetch, T &t) {
     uint32_t segment = work.segment, item = work.item, tile = work.tile;
     for (uint32_t left = work.n_tiles; left;) {
         Item i = enter_item(job, segment, item);
@@ -228,87 +226,110 @@ template <class T> size_t stream_shared(uint32_t warps, uint32_t slots) {
     return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 8 + T::HEADS * 8);
 }
 
-/* The first pages of a share, which may be copied before the wait when no kernel in front, but
- * its immediate one, can have changed them: that is the kernel that prepares the queries, and
- * there is none where blocks do it themselves. */
-template <class R>
-TQI_INLINE void fill_ring(const FastJob &job, bool first, R &ring, Fetch &fetch) {
-    if (job.whole)
-        wait_for_last_kernel();
-    for (uint32_t i = 0; i < ring.n; i++)
-        ring.request(fetch.next());
-    if (first && !job.whole)
-        wait_for_last_kernel();
-    allow_next_kernel();
-}
-
-/* A block's piece of an item. */
-template <class T, class R>
-TQI_INLINE void run_block(const FastJob &job, uint32_t worker, const tqi_work &work, bool first,
-                          uint8_t *shared, R &ring, T &t) {
+/* A block's piece of an item whose first pages are on their way. */
+template <bool WHOLE, class T, class R>
+TQI_INLINE void run_block(const FastJob &job, uint32_t worker, const tqi_work &work,
+                          uint8_t *shared, R &ring, Fetch &fetch, T &t) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
-    Fetch fetch(job, work, fresh(&job.call.step.head->table), warp, job.warps);
-    fill_ring(job, first, ring, fetch);
     Item item = enter_item(job, work.segment, work.item);
-    if (is_whole(T::D) && job.whole)
+    if constexpr (WHOLE)
         prepare_item<T>(job, item, warp, lane);
-    load_query(job, item, job.whole ? blockIdx.x : item.index, lane, t);
+    load_query(job, item, WHOLE ? blockIdx.x : item.index, lane, t);
     uint32_t n = warp < work.n_tiles ? (work.n_tiles - warp - 1) / job.warps + 1 : 0;
     consume(job, item, work.tile + warp, n, job.warps, lane, ring, fetch, t);
     float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 8));
     join_warps(job, worker, warp, lane, shared, warp_bytes, ml, t);
-    if (is_whole(T::D) && job.whole)
+    if constexpr (WHOLE)
         merge_item<T>(job, item, (uint32_t *)ml, warp, lane);
 }
 
+template <class T> TQI_INLINE void load_tables(const FastJob &job, T &t) {
+    t.k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1])};
+    t.v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1])};
+}
+
+/* Copies of pages that were in place before the kernel in front began may start at once; its
+ * queries are waited for. */
 template <class T, int MAX_WARPS>
 __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     tqk_stream(const __grid_constant__ FastJob job) {
     extern __shared__ __align__(128) uint8_t shared[];
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    tqi_work work;
-    if (job.whole) /* most blocks have some; it comes with the division */
-        work = fresh(&job.call.schedule.work[blockIdx.x]);
-    tqi_division division = fresh(job.call.schedule.share);
+    Ring<T::Layout::bytes> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps, job.slots,
+                                lane);
+    const tqi_division division = fresh(job.call.schedule.share);
+    const bool by_block = division.by_block != 0;
+    const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
+    T t;
+    load_tables(job, t);
+    bool waited = false;
+    for (uint32_t worker = by_block ? blockIdx.x : blockIdx.x * job.warps + warp;
+         worker < division.n_workers; worker += step) {
+        const tqi_work work = fresh(&job.call.schedule.work[worker]);
+        Fetch fetch(job, work, fresh(&job.call.step.head->table), by_block ? warp : 0,
+                    by_block ? job.warps : 1);
+        for (uint32_t i = 0; i < ring.n; i++)
+            ring.request(fetch.next());
+        if (!waited)
+            wait_for_last_kernel();
+        waited = true;
+        allow_next_kernel();
+        if (by_block) {
+            run_block<false>(job, worker, work, shared, ring, fetch, t);
+            allow_copies(); /* slots are free again */
+            __syncthreads();
+        } else {
+            run_warp(job, worker, work, lane, ring, fetch, t);
+        }
+    }
+    if (!waited)
+        wait_for_last_kernel(); /* the kernel behind relies on all that came before */
+}
+
+/* Few items (whole.cuh): the kernel in front may have written pages, so that all is waited for. */
+template <class T, int MAX_WARPS>
+__global__ void __launch_bounds__(MAX_WARPS * 32, 1)
+    tqk_stream_whole(const __grid_constant__ FastJob job) {
+    extern __shared__ __align__(128) uint8_t shared[];
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const tqi_work work = fresh(&job.call.schedule.work[blockIdx.x]);
+    const tqi_division division = fresh(job.call.schedule.share);
     Ring<T::Layout::bytes> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps, job.slots,
                                 lane);
     T t;
-    t.k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1])};
-    t.v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1])};
-    uint32_t worker = blockIdx.x;
-    if (!division.by_block) {
-        worker = worker * job.warps + warp;
-        if (worker < division.n_workers) {
-            work = fresh(&job.call.schedule.work[worker]);
-            run_warp(job, worker, work, lane, ring, t);
-        }
-    }
-    for (; division.by_block && worker < division.n_workers; worker += gridDim.x) {
-        if (!job.whole)
-            work = fresh(&job.call.schedule.work[worker]);
-        run_block(job, worker, work, worker == blockIdx.x, shared, ring, t);
-        allow_copies(); /* slots are free again */
-        __syncthreads();
-        division = fresh(job.call.schedule.share);
-    }
-    /* the kernel behind relies on all that came before, also where there was nothing to do */
-    if (blockIdx.x == 0)
-        wait_for_last_kernel();
+    load_tables(job, t);
+    Fetch fetch(job, work, fresh(&job.call.step.head->table), warp, job.warps);
+    wait_for_last_kernel();
+    for (uint32_t i = 0; i < ring.n; i++)
+        ring.request(fetch.next());
+    allow_next_kernel();
+    if (blockIdx.x < division.n_workers)
+        run_block<true>(job, blockIdx.x, work, shared, ring, fetch, t);
 }
+
+/* ---- host -------------------------------------------------------------------------------------
+ */
 
 template <class T, int MAX_WARPS> tq_status prepare_stream() {
     int limit = 0, device = 0;
+    const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
     TQI_CUDA(cudaGetDevice(&device));
     TQI_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    return check(cudaFuncSetAttribute(tqk_stream<T, MAX_WARPS>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, limit),
-                 "shared memory of attention");
+    TQI_TRY(check(cudaFuncSetAttribute(tqk_stream<T, MAX_WARPS>, most, limit),
+                  "shared memory of attention"));
+    if constexpr (is_whole(T::D))
+        TQI_TRY(check(cudaFuncSetAttribute(tqk_stream_whole<T, MAX_WARPS>, most, limit),
+                      "shared memory of attention"));
+    return TQ_OK;
 }
 
 template <class T, int MAX_WARPS> tq_status run_stream(const FastJob &job, cudaStream_t stream) {
     LaunchShape shape = {job.call.n_blocks, job.warps * 32, stream_shared<T>(job.warps, job.slots),
                          stream, job.call.overlap != 0};
+    if constexpr (is_whole(T::D))
+        if (job.whole)
+            return launch(tqk_stream_whole<T, MAX_WARPS>, shape, "tqk_stream_whole", job);
     return launch(tqk_stream<T, MAX_WARPS>, shape, "tqk_stream", job);
 }
 

@@ -66,16 +66,23 @@ TQI_INLINE void prepare_item(const FastJob &job, const Item &i, uint32_t warp, u
     __syncthreads();
 }
 
+/* Counts, so that what the block has stored before is seen by whoever counts later. */
+TQI_INLINE uint32_t count_arrival(uint32_t *counter) {
+    uint32_t before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0,[%1],1;"
+                 : "=r"(before)
+                 : "l"(counter)
+                 : "memory");
+    return before;
+}
+
 /* Whether this block is the last of the item to leave its piece; flag: shared by the block. */
 TQI_INLINE bool is_last(const FastJob &job, const Item &i, uint32_t parts, uint32_t *flag) {
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        uint32_t before = atomicAdd(&job.arrived[i.index], 1u);
-        *flag = before + 1 == parts;
+        *flag = parts == 1 || count_arrival(&job.arrived[i.index]) + 1 == parts;
         if (*flag)
             job.arrived[i.index] = 0; /* for the next launch */
-        __threadfence();
     }
     __syncthreads();
     return *flag;
@@ -87,9 +94,9 @@ TQI_INLINE void merge_item(const FastJob &job, const Item &i, uint32_t *flag, ui
     using Row = RowOfDim<T::D>;
     constexpr uint32_t per_warp = 32 / Row::LANES;
     tqi_pieces pieces = fresh(&job.call.schedule.pieces[i.index]);
+    tqi_segment s = fresh(&job.call.step.segments[i.segment]);
     if (!is_last(job, i, pieces.n, flag))
         return;
-    tqi_segment s = fresh(&job.call.step.segments[i.segment]);
     for (uint32_t first = warp * per_warp; first < T::HEADS; first += job.warps * per_warp) {
         uint32_t r = first + lane / Row::LANES;
         bool in = r < i.rows.n_rows;

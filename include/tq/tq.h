@@ -703,12 +703,15 @@ TQ_API TQ_WARN_UNUSED tq_status tq_append(tq_cache *cache, tq_seq seq, uint32_t 
                                           const tq_rows_in *v, tq_stream stream);
 
 #define TQ_ATTEND_CAUSAL 1u /**< Query i of n sees the first length - n + i + 1 tokens. */
-#define TQ_ATTEND_ALIBI 4u  /**< Linear position bias: ::TQ_ERR_UNSUPPORTED, by this release. */
+/** A query token by itself gets the same bits alone and in any batch: work is cut by its
+ *  sequence's length only, which costs some speed on a GPU. On the CPU it is always so. */
+#define TQ_ATTEND_BATCH_INVARIANT 2u
+#define TQ_ATTEND_ALIBI 4u /**< Linear position bias: ::TQ_ERR_UNSUPPORTED, by this release. */
 
 /** Parameters of an attention call. */
 typedef struct tq_attend_params {
     uint32_t struct_size; /**< sizeof(tq_attend_params). */
-    uint32_t flags;       /**< ::TQ_ATTEND_CAUSAL or 0: every query sees all tokens. */
+    uint32_t flags;       /**< TQ_ATTEND_*; 0: every query sees all tokens. */
     float scale;          /**< Factor of q.k; 0 = 1 / sqrt(head_dim). Must be finite. */
     uint32_t reserved;    /**< Must be 0. */
     /** Caps the logits: cap * tanh(scale * q.k / cap), with the key as it was before

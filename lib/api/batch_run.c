@@ -73,6 +73,7 @@ tq_status tq_batch_attend(tq_batch *batch, uint32_t layer, const tq_attend_param
                                   .exact_view = tqi_exact_view_of_layer(cache, layer),
                                   .group = c->n_q_heads / c->n_kv_heads,
                                   .causal = p.flags & TQ_ATTEND_CAUSAL,
+                                  .invariant = p.flags & TQ_ATTEND_BATCH_INVARIANT,
                                   .window = p.window,
                                   .scale = p.scale != 0 ? (double)p.scale : 1 / sqrt(c->head_dim),
                                   .softcap = (double)p.logit_softcap,

@@ -81,8 +81,8 @@ tq_status tqi_check_params(const tq_attend_params *from, tq_attend_params *to) {
     if (from)
         TQI_TRY(tqi_struct_in("attend params", to, sizeof *to,
                               offsetof(tq_attend_params, logit_softcap), from));
-    TQI_REQUIRE((to->flags & ~(TQ_ATTEND_CAUSAL | TQ_ATTEND_ALIBI)) == 0,
-                "attend params: unknown flags 0x%x", to->flags);
+    const uint32_t known = TQ_ATTEND_CAUSAL | TQ_ATTEND_BATCH_INVARIANT | TQ_ATTEND_ALIBI;
+    TQI_REQUIRE((to->flags & ~known) == 0, "attend params: unknown flags 0x%x", to->flags);
     if (to->flags & TQ_ATTEND_ALIBI)
         return tqi_fail(TQ_ERR_UNSUPPORTED,
                         "attend params: no kernel adds the position bias of ALiBi to scores");
@@ -112,6 +112,7 @@ tq_status tq_attend(const tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n
                                  .n_queries = n_queries,
                                  .group = c->n_q_heads / c->n_kv_heads,
                                  .causal = p.flags & TQ_ATTEND_CAUSAL,
+                                 .invariant = p.flags & TQ_ATTEND_BATCH_INVARIANT,
                                  .window = p.window,
                                  .scale = p.scale != 0 ? (double)p.scale : 1 / sqrt(c->head_dim),
                                  .softcap = (double)p.logit_softcap,

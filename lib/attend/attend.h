@@ -23,6 +23,7 @@ struct tqi_attend_job {
     const struct tqi_exact_view *exact; /* of the sequence, or NULL */
     uint32_t n_queries, group;          /* query heads per kv head */
     uint32_t causal;                    /* bottom-right */
+    uint32_t invariant;                 /* the same bits in any batch; on the CPU always */
     uint32_t window;                    /* last tokens that a query sees; 0 = all */
     double scale;
     double softcap;  /* of logits, 0 = off */

@@ -52,6 +52,7 @@ struct tqi_step_attend {
     struct tqi_page_view exact_view; /* of pages for layer->exact */
     uint32_t group;                  /* query heads per kv head */
     uint32_t causal;                 /* bottom-right */
+    uint32_t invariant;              /* the same bits in any batch; on the CPU always */
     uint32_t window;                 /* last tokens that a query sees; 0 = all */
     double scale;
     double softcap;  /* of logits, 0 = off */

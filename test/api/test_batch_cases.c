@@ -1,5 +1,6 @@
 /* The behaviour cases about batches, one test per case. */
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -216,6 +217,72 @@ static void test_b42_reused_pages(void **state) {
     rig_close(&r);
 }
 
+/* ---- B80 --------------------------------------------------------------------------------- */
+
+enum { READERS = 3, READER_ROWS = 4, READER_ROUNDS = 20 };
+
+/* A thread with a batch of its own, or one that asks sequence by sequence. */
+struct reader {
+    const struct rig *rig;
+    tq_batch *batch; /* NULL = asks alone */
+    struct step_plan step;
+    const struct asked *want;
+    int failed, wrong;
+};
+
+static void *read_all(void *arg) {
+    struct reader *r = arg;
+    size_t n = READER_ROWS * rig_out_row(r->rig);
+    float *buffer = must_alloc(n, sizeof *buffer);
+    tq_attend_params params = {.struct_size = sizeof params, .flags = TQ_ATTEND_CAUSAL};
+    tq_rows_in q = rows_in(r->want->q);
+    tq_rows_out out = rows_out(buffer);
+    for (int round = 0; round < READER_ROUNDS; round++) {
+        tq_status status = r->batch ? tq_batch_attend(r->batch, 0, &params, &q, &out, NULL, NULL)
+                                    : tq_attend(r->rig->cache, r->step.seqs[0], 0, READER_ROWS,
+                                                &params, &q, &out, NULL, NULL);
+        r->failed += status != TQ_OK;
+        r->wrong += memcmp(buffer, r->want->out, n * sizeof *buffer) != 0;
+    }
+    free(buffer);
+    return NULL;
+}
+
+/* B80: layers of planned batches are read by several threads at a time, and by tq_attend(). */
+static void test_b80_readers(void **state) {
+    (void)state;
+    static const uint32_t lengths[READERS] = {300, 70, 150};
+    struct rig r;
+    struct rng rng = {8};
+    struct reader readers[READERS];
+    struct asked want[READERS];
+    pthread_t threads[READERS];
+    tq_seq seqs[READERS];
+    tq_cache_config c = plain_config(TQ_VARIANT_K3V4_NC, 64, 2, 2);
+    open_lengths(&r, &c, READERS, seqs, lengths);
+    for (uint32_t i = 0; i < READERS; i++) {
+        struct step_plan step = {.n = 1, .seqs = {seqs[i]}, .n_query = {READER_ROWS}};
+        want[i] = ask_make(&r, READER_ROWS, TQ_ATTEND_CAUSAL, &rng);
+        ask(&r, seqs[i], 0, &want[i]);
+        readers[i] = (struct reader){&r, NULL, step, &want[i], 0, 0};
+        if (i == 0)
+            continue;
+        readers[i].batch = batch_open(&r, 1, READER_ROWS);
+        OK(batch_plan(readers[i].batch, &step));
+    }
+    for (uint32_t i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_all, &readers[i]), 0);
+    for (uint32_t i = 0; i < READERS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (uint32_t i = 0; i < READERS; i++) {
+        CHECK(!readers[i].failed && !readers[i].wrong, "reader %u: %d failed, %d wrong", i,
+              readers[i].failed, readers[i].wrong);
+        tq_batch_destroy(readers[i].batch);
+        ask_free(&want[i]);
+    }
+    rig_close(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_b32_speculative_rows),
@@ -224,6 +291,7 @@ int main(void) {
         cmocka_unit_test(test_b55_interleaved),
         cmocka_unit_test(test_b57_company),
         cmocka_unit_test(test_b42_reused_pages),
+        cmocka_unit_test(test_b80_readers),
     };
     return cmocka_run_group_tests_name("batch cases", tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 
 #include "common/cache.h"
 #include "common/jobs.h"
+#include "tq/batch.h"
 
 enum { THREADS = 4, STEPS = 40 / FEWER, TOKENS = 300, DIM = 64, KV_HEADS = 3, GROUP = 2 };
 
@@ -27,6 +28,27 @@ static void do_step(void *arg) {
     if (s->status == TQ_OK)
         s->status = tq_attend(s->rig->cache, s->seq, 0, s->asked->n_queries, NULL, &q, &out,
                               s->asked->lse, NULL);
+}
+
+/* The same as a batched step. */
+static void do_batched_step(void *arg) {
+    struct step *s = arg;
+    tq_rows_in kv = rows_in(s->row), q = rows_in(s->asked->q);
+    tq_rows_out out = rows_out(s->asked->out);
+    const uint32_t n_append = 1;
+    tq_batch *batch = NULL;
+    tq_batch_desc desc = {sizeof desc, 1, &s->seq, &n_append, &s->asked->n_queries};
+    s->runs++;
+    s->status = tq_batch_create(s->rig->cache, 1, s->asked->n_queries, &batch);
+    if (s->status == TQ_OK)
+        s->status = tq_batch_plan(batch, &desc, NULL);
+    if (s->status == TQ_OK)
+        s->status = tq_batch_append(batch, 0, &kv, &kv, NULL);
+    if (s->status == TQ_OK)
+        s->status = tq_batch_attend(batch, 0, NULL, &q, &out, s->asked->lse, NULL);
+    if (s->status == TQ_OK)
+        s->status = tq_batch_commit(batch, NULL);
+    tq_batch_destroy(batch);
 }
 
 /* A cache with TOKENS tokens and the steps that follow. */
@@ -99,7 +121,8 @@ struct member {
     struct engine *engine;
     uint32_t ith;
     pthread_barrier_t *barrier; /* before every step; NULL = none */
-    const uint32_t *nth;        /* of every step */
+    void (*call)(void *arg);
+    const uint32_t *nth; /* of every step */
     int failed, early;
 };
 
@@ -111,19 +134,19 @@ static void *work(void *arg) {
             pthread_barrier_wait(m->barrier);
         if (m->ith >= m->nth[i])
             continue;
-        m->failed += tq_threadpool_lend(m->engine->pool, m->ith, m->nth[i], do_step, s) != TQ_OK;
+        m->failed += tq_threadpool_lend(m->engine->pool, m->ith, m->nth[i], m->call, s) != TQ_OK;
         m->early += s->status != TQ_OK || s->runs != 1;
     }
     return NULL;
 }
 
-static void work_together(const uint32_t *nth, int with_barrier) {
+static void work_together(void (*call)(void *), const uint32_t *nth, int with_barrier) {
     pthread_t threads[THREADS];
     struct member members[THREADS];
     pthread_barrier_t barrier;
     assert_int_equal(pthread_barrier_init(&barrier, NULL, THREADS), 0);
     for (uint32_t i = 0; i < THREADS; i++) {
-        members[i] = (struct member){&lent, i, with_barrier ? &barrier : NULL, nth, 0, 0};
+        members[i] = (struct member){&lent, i, with_barrier ? &barrier : NULL, call, nth, 0, 0};
         assert_int_equal(pthread_create(&threads[i], NULL, work, &members[i]), 0);
     }
     for (uint32_t i = 0; i < THREADS; i++) {
@@ -147,9 +170,18 @@ static void test_without_barriers(void **state) {
     all_of(nth, THREADS);
     for (size_t i = 0; i < COUNT(variants); i++) {
         open_both(variants[i]);
-        work_together(nth, 0);
+        work_together(do_step, nth, 0);
         close_both();
     }
+}
+
+static void test_batched_steps(void **state) {
+    (void)state;
+    uint32_t nth[STEPS];
+    all_of(nth, THREADS);
+    open_both(TQ_VARIANT_4BIT_NC);
+    work_together(do_batched_step, nth, 0);
+    close_both();
 }
 
 static void test_number_that_changes(void **state) {
@@ -159,7 +191,7 @@ static void test_number_that_changes(void **state) {
     for (uint32_t i = 0; i < STEPS; i++)
         nth[i] = 1 + rng_below(&rng, THREADS);
     open_both(TQ_VARIANT_K3V4_NC);
-    work_together(nth, 1);
+    work_together(do_step, nth, 1);
     close_both();
 }
 
@@ -285,10 +317,15 @@ static void test_calls_that_overlap(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_barriers),    cmocka_unit_test(test_number_that_changes),
-        cmocka_unit_test(test_one_after_the_other), cmocka_unit_test(test_members_far_behind),
-        cmocka_unit_test(test_tasks_are_shared),    cmocka_unit_test(test_outside),
-        cmocka_unit_test(test_arguments),           cmocka_unit_test(test_calls_that_overlap),
+        cmocka_unit_test(test_without_barriers),
+        cmocka_unit_test(test_batched_steps),
+        cmocka_unit_test(test_number_that_changes),
+        cmocka_unit_test(test_one_after_the_other),
+        cmocka_unit_test(test_members_far_behind),
+        cmocka_unit_test(test_tasks_are_shared),
+        cmocka_unit_test(test_outside),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_calls_that_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,7 +128,61 @@ static void repeated(tq_format k, tq_format v) {
     pair_destroy(&p);
 }
 
+/* Sequences on two GPUs in turn: the same bits as on one. */
+static void two_devices(void) {
+    enum { HEADS = 2, DIM = 128, TOKENS = 300, ROW = HEADS * DIM };
+    static float got[2][ROW];
+    tq_context *contexts[2] = {NULL, NULL};
+    tq_cache *caches[2] = {NULL, NULL};
+    tq_seq seqs[2];
+    int n = 0, current = -1;
+    GPU_CUDA(cudaGetDeviceCount(&n));
+    if (n < 2)
+        return;
+    void *rows = gpu_rows(TQ_BF16, (size_t)TOKENS * ROW, DIM), *device[2], *out[2];
+    for (int g = 0; g < 2; g++) {
+        tq_context_config on = {
+            .struct_size = sizeof on, .device = TQ_DEVICE_CUDA, .device_index = g};
+        tq_cache_config shape = {.struct_size = sizeof shape,
+                                 .n_layers = 1,
+                                 .n_kv_heads = HEADS,
+                                 .head_dim = DIM,
+                                 .variant = TQ_VARIANT_4BIT_NC,
+                                 .max_pages = 8};
+        GPU_OK(tq_context_create(&on, &contexts[g]));
+        GPU_OK(tq_cache_create(contexts[g], &shape, &caches[g]));
+        GPU_OK(tq_seq_create(caches[g], &seqs[g]));
+        GPU_CUDA(cudaSetDevice(g));
+        device[g] = gpu_upload(rows, (size_t)TOKENS * ROW * 2);
+        out[g] = gpu_buffer(sizeof got[g]);
+    }
+    GPU_CUDA(cudaSetDevice(0));
+    for (int g = 0; g < 2; g++) {
+        tq_rows_in in = {.data = device[g], .dtype = TQ_BF16};
+        GPU_OK(tq_append(caches[g], seqs[g], 0, TOKENS, &in, &in, NULL));
+    }
+    for (int g = 0; g < 2; g++) {
+        tq_rows_in in = {.data = device[g], .dtype = TQ_BF16};
+        tq_rows_out to = {.data = out[g], .dtype = TQ_F32};
+        GPU_OK(tq_attend(caches[g], seqs[g], 0, 1, NULL, &in, &to, NULL, NULL));
+        GPU_CUDA(cudaGetDevice(&current));
+        gpu_expect(current == 0, "a call for GPU %d left GPU %d current", g, current);
+    }
+    for (int g = 0; g < 2; g++) {
+        GPU_CUDA(cudaSetDevice(g));
+        gpu_download(got[g], out[g], sizeof got[g]);
+        gpu_release(device[g]);
+        gpu_release(out[g]);
+        tq_cache_destroy(caches[g]);
+        tq_context_destroy(contexts[g]);
+    }
+    GPU_CUDA(cudaSetDevice(0));
+    gpu_expect(memcmp(got[0], got[1], sizeof got[0]) == 0, "two GPUs give different bits");
+    free(rows);
+}
+
 void check_device(void) {
+    two_devices();
     refusals();
     current_device();
     other_stream();

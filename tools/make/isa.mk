@@ -23,7 +23,7 @@ $(OLD_CPU): test/isa/old_cpu.c $(LIB_A)
 	$(call say,LINK)
 	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(LDFLAGS) -o $@ $< $(LIB_A) $(CUDA_LINK) -lm -lpthread
 check-old-cpu:
-	@if sh tools/make/need.sh old-cpu $(PACKAGES_EMULATOR); then $(MAKE) --no-print-directory run-old-cpu; \
+	+@if sh tools/make/need.sh old-cpu $(PACKAGES_EMULATOR); then $(MAKE) --no-print-directory run-old-cpu; \
 	else echo "SKIPPED: check-old-cpu needs $(PACKAGES_EMULATOR)"; fi
 run-old-cpu: $(OLD_CPU) $(OLD_CPU_BIN) $(HASWELL_BIN)
 	sh tools/make/check_old_cpu.sh Nehalem none $(OLD_CPU) $(OLD_CPU_BIN)
@@ -48,7 +48,7 @@ $(CODES): test/isa/codes.c $(LIB_A)
 
 .PHONY: check-neon build-neon run-neon
 check-neon: $(CODES)
-	@if sh tools/make/need.sh neon $(PACKAGES_CROSS); then $(MAKE) --no-print-directory build-neon; \
+	+@if sh tools/make/need.sh neon $(PACKAGES_CROSS); then $(MAKE) --no-print-directory build-neon; \
 	else echo "SKIPPED: check-neon needs $(PACKAGES_CROSS)"; fi
 build-neon: $(CODES)
 	@mkdir -p $(CROSS_INCLUDE)

@@ -9,6 +9,7 @@ pub type tq_seq = u64;
 
 pub enum tq_context {}
 pub enum tq_cache {}
+pub enum tq_batch {}
 pub enum tq_threadpool {}
 /// Only passed on.
 pub enum tq_executor {}
@@ -71,6 +72,15 @@ pub struct tq_cache_config {
 }
 
 #[repr(C)]
+pub struct tq_batch_desc {
+    pub struct_size: u32,
+    pub n_seqs: u32,
+    pub seqs: *const tq_seq,
+    pub n_append: *const u32,
+    pub n_query: *const u32,
+}
+
+#[repr(C)]
 pub struct tq_attend_params {
     pub struct_size: u32,
     pub flags: u32,
@@ -128,4 +138,34 @@ extern "C" {
         lse: *mut f32,
         stream: *mut c_void,
     ) -> tq_status;
+    pub fn tq_batch_create(
+        cache: *mut tq_cache,
+        max_seqs: u32,
+        max_tokens: u32,
+        out: *mut *mut tq_batch,
+    ) -> tq_status;
+    pub fn tq_batch_destroy(batch: *mut tq_batch);
+    pub fn tq_batch_plan(
+        batch: *mut tq_batch,
+        desc: *const tq_batch_desc,
+        stream: *mut c_void,
+    ) -> tq_status;
+    pub fn tq_batch_append(
+        batch: *mut tq_batch,
+        layer: u32,
+        k: *const tq_rows_in,
+        v: *const tq_rows_in,
+        stream: *mut c_void,
+    ) -> tq_status;
+    pub fn tq_batch_attend(
+        batch: *mut tq_batch,
+        layer: u32,
+        params: *const tq_attend_params,
+        q: *const tq_rows_in,
+        out: *const tq_rows_out,
+        lse: *mut f32,
+        stream: *mut c_void,
+    ) -> tq_status;
+    pub fn tq_batch_commit(batch: *mut tq_batch, n_keep: *const u32) -> tq_status;
+    pub fn tq_batch_cancel(batch: *mut tq_batch) -> tq_status;
 }

@@ -1,6 +1,9 @@
 //! A safe wrapper of libturboquant: raw declarations in `ffi`, owned handles here.
 
+mod batch;
 pub mod ffi;
+
+pub use batch::Batch;
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -172,19 +175,8 @@ impl Cache {
         let n_queries = q.len() / row;
         let mut out = vec![0.0; q.len()];
         let mut lse = vec![0.0; n_queries * heads];
-        let params = ffi::tq_attend_params {
-            struct_size: mem::size_of::<ffi::tq_attend_params>() as u32,
-            flags: 1,
-            scale: 0.0,
-            reserved: 0,
-        };
-        let target = ffi::tq_rows_out {
-            data: out.as_mut_ptr().cast(),
-            token_stride: 0,
-            head_stride: 0,
-            dtype: 0,
-            reserved: 0,
-        };
+        let params = causal();
+        let target = rows_out(&mut out);
         check(unsafe {
             ffi::tq_attend(
                 self.cache,
@@ -199,6 +191,25 @@ impl Cache {
             )
         })?;
         Ok((out, lse))
+    }
+}
+
+fn causal() -> ffi::tq_attend_params {
+    ffi::tq_attend_params {
+        struct_size: mem::size_of::<ffi::tq_attend_params>() as u32,
+        flags: 1,
+        scale: 0.0,
+        reserved: 0,
+    }
+}
+
+fn rows_out(data: &mut [f32]) -> ffi::tq_rows_out {
+    ffi::tq_rows_out {
+        data: data.as_mut_ptr().cast(),
+        token_stride: 0,
+        head_stride: 0,
+        dtype: 0,
+        reserved: 0,
     }
 }
 
@@ -234,6 +245,7 @@ mod tests {
         assert_eq!(mem::size_of::<ffi::tq_cache_config>(), 72);
         assert_eq!(mem::size_of::<ffi::tq_attend_params>(), 16);
         assert_eq!(mem::size_of::<ffi::tq_threadpool_config>(), 24);
+        assert_eq!(mem::size_of::<ffi::tq_batch_desc>(), 32);
         assert_eq!(mem::size_of::<ffi::tq_context_config>(), 40);
     }
 
