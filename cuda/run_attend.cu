@@ -48,16 +48,15 @@ static void fill_job(const State *s, const Room *room, const AttendCall &call, A
     job->v_unit = 1;
 }
 
-/* Two slots a warp where that leaves enough warps, else one. */
+/* The kernel's warps and slots; where shared memory is smaller, fewer slots, then fewer warps. */
 static tq_status shape_block(const State *s, const FastKernel *kernel, FastJob *job) {
-    const uint32_t enough = 6;
-    for (job->slots = 2; job->slots >= 1; job->slots--) {
-        job->warps = kernel->max_warps;
-        while (job->warps && kernel->shared(job->warps, job->slots) > s->shared_limit)
-            job->warps--;
-        if (job->warps >= enough || (job->slots == 1 && job->warps))
+    for (job->slots = kernel->slots; job->slots >= 1; job->slots--)
+        if (kernel->shared(job->warps = kernel->warps, job->slots) <= s->shared_limit)
             return TQ_OK;
-    }
+    job->slots = 1;
+    while (--job->warps)
+        if (kernel->shared(job->warps, job->slots) <= s->shared_limit)
+            return TQ_OK;
     return tqi_fail(TQ_ERR_INTERNAL, "%s: a page does not fit into shared memory", kernel->name);
 }
 

@@ -202,7 +202,7 @@ static tq_status make_room(State *s, const tqi_layer *layer) {
     const KernelShape any = {ANY_ROWS, s->n_sms * ANY_BLOCKS_PER_SM};
     bool is_new = add_shape(s, any);
     if (fast)
-        is_new |= add_shape(s, KernelShape{fast->heads, s->n_sms * fast->max_warps});
+        is_new |= add_shape(s, KernelShape{fast->heads, s->n_sms * fast->warps});
     if (!is_new)
         return TQ_OK;
     close_room(s, &s->one);

@@ -99,7 +99,6 @@ static void run_more(void) {
     for (size_t v = 4; v < N_VARIANTS; v += 2) {
         for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
             run_attend((struct bench){variants[v], 64, groups[g], 128, 32768, 0});
-        run_attend((struct bench){variants[v], 4, 8, 128, 32768, 0});
         run_attend((struct bench){variants[v], 1, 8, 128, 131072, 0});
         run_attend((struct bench){variants[v], 64, 8, 128, 32768, 1});
         run_attend((struct bench){variants[v], 16, 8, 128, 32768, 1});
@@ -130,8 +129,10 @@ static void run_all(int quick) {
         run_attend((struct bench){variants[v], 1, 8, 128, 32768, 0});
         run_attend((struct bench){variants[v], 16, 8, 128, 32768, 0});
         run_attend((struct bench){variants[v], 64, 8, 128, 32768, 0});
-        if (!quick)
-            run_attend((struct bench){variants[v], 64, 8, 128, 4096, 0});
+        if (quick)
+            continue;
+        run_attend((struct bench){variants[v], 4, 8, 128, 32768, 0});
+        run_attend((struct bench){variants[v], 64, 8, 128, 4096, 0});
     }
     if (!quick)
         run_more();

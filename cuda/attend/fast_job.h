@@ -26,8 +26,8 @@ struct FastJob {
 /* A kernel for one pair of formats, head dim and tile height. */
 struct FastKernel {
     uint32_t k_format, v_format, dim, heads; /* heads: rows of an item, 4 NT */
-    uint32_t max_warps;
-    uint32_t whole; /* can do without prepare and merge, by itself, for few items */
+    uint32_t warps, slots; /* of a block; page slots of a warp: fewer where they do not fit */
+    uint32_t whole;        /* can do without prepare and merge, by itself, for few items */
     const char *name;
     uint32_t blob_bytes;
     /* Shared memory of a block. */

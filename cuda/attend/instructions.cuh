@@ -17,6 +17,18 @@ TQI_INLINE uint32_t prmt(uint32_t a, uint32_t b, uint32_t s) {
     return r;
 }
 
+/* The high half of a word, in the low half; in the high half anything. The word is a pair of
+ * finite halves (selectors are: two of their exponent bits are 0), and multiplying by one is
+ * exact. The multipliers have time to spare, the shifters have not. */
+TQI_INLINE uint32_t high_half(uint32_t w, uint32_t one) {
+    uint32_t r;
+    asm("{.reg .b16 l,h;\n.reg .b32 p;\nmov.b32 {l,h},%1;\nmov.b32 p,{h,h};\n"
+        "mul.rn.f16x2 %0,p,%2;\n}"
+        : "=r"(r)
+        : "r"(w), "r"(one));
+    return r;
+}
+
 TQI_INLINE float exp2_fast(float x) {
     float r;
     asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(r) : "f"(x));
@@ -43,12 +55,13 @@ TQI_INLINE uint32_t in_register(uint32_t x) {
     return x;
 }
 
-#define TQI_MMA_INT(name, b_type)                                                \
-    TQI_INLINE void name(int c[4], const uint32_t a[4], const uint32_t b[2]) {   \
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8." b_type ".s32 "           \
-            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"                 \
-            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                     \
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+#define TQI_MMA_INT(name, b_type)                                                              \
+    TQI_INLINE void name(int d[4], const uint32_t a[4], const uint32_t b[2], const int c[4]) { \
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8." b_type ".s32 "                         \
+            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%11,%12,%13};"                           \
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])                                   \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]),     \
+              "r"(c[1]), "r"(c[2]), "r"(c[3]));                                                \
     }
 TQI_MMA_INT(mma_s8s8, "s8")
 TQI_MMA_INT(mma_s8u8, "u8")

@@ -40,40 +40,23 @@ template <bool BF16> TQI_INLINE void mma_16(float c[4], const uint32_t a[4], con
 
 /* ---- keys -------------------------------------------------------------------------------- */
 
-/* Dims 8 j + 0..7 of the lane, tokens z = 2 zp and 2 zp + 1. */
+/* Dims 8 j + 0..7 of the lane, tokens z = 2 zp and 2 zp + 1, of selector words. */
 template <int KF>
 TQI_INLINE void k_operand(const ByteTable &table, const uint4 *w, int j, int zp, uint32_t a[4]) {
-    if constexpr (KF == TQ_FORMAT_INT8) {
-        a[0] = word_of(w[2 * j], 2 * zp);
-        a[1] = word_of(w[2 * j], 2 * zp + 1);
-        a[2] = word_of(w[2 * j + 1], 2 * zp);
-        a[3] = word_of(w[2 * j + 1], 2 * zp + 1);
-    } else {
-        look_up<KF>(table, word_of(w[j], 2 * zp), a[0], a[2]);
-        look_up<KF>(table, word_of(w[j], 2 * zp + 1), a[1], a[3]);
-    }
+    look_up<KF>(table, word_of(w[j], 2 * zp), a[0], a[2]);
+    look_up<KF>(table, word_of(w[j], 2 * zp + 1), a[1], a[3]);
 }
 
-/* Operands of dims 8 j + 4 h + 0..3 of the lane. */
+/* Dims 8 j + 4 h + 0..3 of the lane, tokens z = 2 zp and 2 zp + 1. */
 template <int KF, int J>
-TQI_INLINE void k_operand_float(const Slot &s, int r, int j, int h, uint32_t a[2][4]) {
+TQI_INLINE void k_operand_float(const Slot &s, int r, int j, int h, int zp, uint32_t a[4]) {
     int chunk = r * J + j;
     if constexpr (KF == TQ_FORMAT_FP8) {
-        uint4 w = s.slab(0, chunk * 2 + h);
-#pragma unroll
-        for (int zp = 0; zp < 2; zp++) {
-            e4m3_to_halves(word_of(w, 2 * zp), a[zp][0], a[zp][2]);
-            e4m3_to_halves(word_of(w, 2 * zp + 1), a[zp][1], a[zp][3]);
-        }
+        uint2 w = s.pair(0, chunk * 2 + h, zp);
+        e4m3_to_halves(w.x, a[0], a[2]);
+        e4m3_to_halves(w.y, a[1], a[3]);
     } else {
-        uint4 w0 = s.slab(0, chunk * 4 + 2 * h), w1 = s.slab(0, chunk * 4 + 2 * h + 1);
-#pragma unroll
-        for (int zp = 0; zp < 2; zp++) {
-            a[zp][0] = word_of(w0, 2 * zp);
-            a[zp][1] = word_of(w0, 2 * zp + 1);
-            a[zp][2] = word_of(w1, 2 * zp);
-            a[zp][3] = word_of(w1, 2 * zp + 1);
-        }
+        operand_of(s.pair(0, chunk * 4 + 2 * h, zp), s.pair(0, chunk * 4 + 2 * h + 1, zp), a);
     }
 }
 
@@ -114,32 +97,26 @@ template <int VF> TQI_INLINE uint32_t token_mask(int valid, int r, int h, uint32
     return mask;
 }
 
-/* Operand of tokens pairs 2 h and 2 h + 1 (of four) of the lane's eight. */
+/* Tokens pairs 2 h and 2 h + 1 (of four) of the lane's eight, dims 4 x + 2 yy and the next. */
 template <int VF, int J, int BASE, bool TAIL>
-TQI_INLINE void v_operand_float(const Slot &s, int r, int h, int x, int valid, uint32_t a[2][4]) {
+TQI_INLINE void v_operand_float(const Slot &s, int r, int h, int x, int yy, int valid,
+                                uint32_t a[4]) {
     uint32_t lane = s.lane16 / 16;
     if constexpr (VF == TQ_FORMAT_FP8) {
-        uint4 w = s.slab(BASE, (r * 2 + h) * J + x);
+        uint2 w = s.pair(BASE, (r * 2 + h) * J + x, yy);
         if (TAIL)
             w = masked(w, token_mask<VF>(valid, r, h, lane));
-#pragma unroll
-        for (int yy = 0; yy < 2; yy++) {
-            e4m3_to_halves(word_of(w, 2 * yy), a[yy][0], a[yy][2]);
-            e4m3_to_halves(word_of(w, 2 * yy + 1), a[yy][1], a[yy][3]);
-        }
+        e4m3_to_halves(w.x, a[0], a[2]);
+        e4m3_to_halves(w.y, a[1], a[3]);
     } else {
-        uint4 w[2];
+        uint2 w[2];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-            w[e] = s.slab(BASE, (r * 4 + 2 * h + e) * J + x);
+            w[e] = s.pair(BASE, (r * 4 + 2 * h + e) * J + x, yy);
             if (TAIL)
                 w[e] = masked(w[e], token_mask<VF>(valid, r, 2 * h + e, lane));
         }
-#pragma unroll
-        for (int yy = 0; yy < 2; yy++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                a[yy][i] = word_of(w[i / 2], 2 * yy + i % 2);
+        operand_of(w[0], w[1], a);
     }
 }
 

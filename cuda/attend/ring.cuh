@@ -59,7 +59,7 @@ template <int BYTES> struct Ring {
             asm volatile("cp.async.wait_group 1;" ::: "memory");
         __syncwarp();
 #endif
-        return Slot{slots + take * BYTES, lane * 16};
+        return slot_at(slots + take * BYTES, lane);
     }
 
     /* The oldest page has been read: its slot takes another. */

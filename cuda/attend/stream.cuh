@@ -89,7 +89,7 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint3
             t.q[nt][w] = __ldcg(from + w * 32);
         row = at * T::HEADS + min(nt * 4 + lane % 4, last);
         t.q_scale[nt] = __ldcg(job.q_scale + row);
-        t.q_half[nt] = T::K_INT ? __ldcg(job.q_half + row) : 0;
+        t.set_half(nt, T::K_INT ? __ldcg(job.q_half + row) : 0);
     }
     t.clear();
 }
@@ -244,11 +244,6 @@ TQI_INLINE void run_block(const FastJob &job, uint32_t worker, const tqi_work &w
         merge_item<T>(job, item, (uint32_t *)ml, warp, lane);
 }
 
-template <class T> TQI_INLINE void load_tables(const FastJob &job, T &t) {
-    t.k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1])};
-    t.v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1])};
-}
-
 /* Copies of pages that were in place before the kernel in front began may start at once; its
  * queries are waited for. */
 template <class T, int MAX_WARPS>
@@ -262,7 +257,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     const bool by_block = division.by_block != 0;
     const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
     T t;
-    load_tables(job, t);
+    t.setup(job.table);
     bool waited = false;
     for (uint32_t worker = by_block ? blockIdx.x : blockIdx.x * job.warps + warp;
          worker < division.n_workers; worker += step) {
@@ -298,7 +293,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     Ring<T::Layout::bytes> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps, job.slots,
                                 lane);
     T t;
-    load_tables(job, t);
+    t.setup(job.table);
     Fetch fetch(job, work, fresh(&job.call.step.head->table), warp, job.warps);
     wait_for_last_kernel();
     for (uint32_t i = 0; i < ring.n; i++)
@@ -333,14 +328,15 @@ template <class T, int MAX_WARPS> tq_status run_stream(const FastJob &job, cudaS
     return launch(tqk_stream<T, MAX_WARPS>, shape, "tqk_stream", job);
 }
 
-/* An entry of the table: formats, rows of a tile in fours, head dim, warps that the registers
- * allow. */
-#define TQI_FAST_KERNEL(name, kf, vf, nt, dim, warps)                      \
+/* An entry of the table: formats, rows of a tile in fours, head dim, warps of a block and slots
+ * of a warp, as measured (docs/PERFORMANCE.md). */
+#define TQI_FAST_KERNEL(name, kf, vf, nt, dim, warps, slots)               \
     const FastKernel name = {kf,                                           \
                              vf,                                           \
                              dim,                                          \
                              nt * 4,                                       \
                              warps,                                        \
+                             slots,                                        \
                              is_whole(dim),                                \
                              "tqk_" #name,                                 \
                              Blob<kf, vf, dim>::bytes,                     \

@@ -15,6 +15,13 @@ namespace tqi {
 
 /* Start of the running maximum, in powers of two: below every score, far above -infinity. */
 #define TQI_NO_MAXIMUM -1e30f
+/*
+ * Sums of integers begin at the bits of 1.5 * 2^23. While they stay within 2^22 of it, which 256
+ * dims or 64 tokens of signed bytes do, their bits read as a float are FLOAT_START plus the sum:
+ * no conversion, which would be work for the same pipe as the byte permutes.
+ */
+#define INT_START 0x4b400000
+#define FLOAT_START 12582912.0f
 
 template <int KF, int VF, int NT_, int D_> struct Tile {
     static constexpr int NT = NT_, D = D_, J = D / 32, MB = D / 16, HEADS = NT * 4;
@@ -25,9 +32,25 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 
     uint32_t q[NT][Q_WORDS];
     float q_scale[NT];
-    int q_half[NT];
+    float q_half[NT]; /* what score sums lack: half the sum of q, less FLOAT_START */
+    int start[4];     /* INT_START, as accumulators */
     ByteTable k_table, v_table;
     float acc[NT][MB][2], max[NT], sum[NT], half_sum[NT];
+
+    /* Once, before anything else. */
+    TQI_INLINE void setup(const uint32_t table[2][2]) {
+        const uint32_t one = in_register(0x3c003c00u);
+        k_table = ByteTable{in_register(table[0][0]), in_register(table[0][1]), one};
+        v_table = ByteTable{in_register(table[1][0]), in_register(table[1][1]), one};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            start[i] = INT_START;
+    }
+
+    /* half: the sum of the row's integers, halved. */
+    TQI_INLINE void set_half(int nt, int half) {
+        q_half[nt] = (has_half(KF) ? (float)half : 0) - FLOAT_START;
+    }
 
     TQI_INLINE void clear() {
 #pragma unroll
@@ -40,64 +63,62 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         }
     }
 
+    /* 256 high + low + FLOAT_START of sums that began at INT_START. */
+    TQI_INLINE static float joined(const int *c) {
+        return fmaf(__int_as_float(c[0]) - FLOAT_START, 256.0f, __int_as_float(c[1]));
+    }
+
     /* ---- scores, before the factor q_scale ------------------------------------------------- */
 
     TQI_INLINE void score_int(const Slot &s, int r, float score[NT][4]) const {
-        uint4 w[KF == TQ_FORMAT_INT8 ? 2 * J : J];
-        if constexpr (KF == TQ_FORMAT_INT8) {
-#pragma unroll
-            for (int i = 0; i < 2 * J; i++)
-                w[i] = s.slab(0, r * 2 * J + i);
-        } else {
+        uint4 w[J];
+        if constexpr (KF != TQ_FORMAT_INT8)
             load_words<KF, J>(s, 0, r * J, w);
-        }
         uint2 gains = load_shared8(s.address + Layout::k_gains + r * 64 + (s.lane16 >> 6) * 8);
         float2 gain[2] = {halves_of(gains.x), halves_of(gains.y)};
 #pragma unroll
         for (int zp = 0; zp < 2; zp++) {
             int c[NT][4];
 #pragma unroll
-            for (int nt = 0; nt < NT; nt++) {
-                c[nt][0] = c[nt][2] = 0;
-                c[nt][1] = c[nt][3] = has_half(KF) ? q_half[nt] : 0;
-            }
-#pragma unroll
             for (int j = 0; j < J; j++) {
                 uint32_t a[4];
-                k_operand<KF>(k_table, w, j, zp, a);
+                if constexpr (KF == TQ_FORMAT_INT8)
+                    operand_of(s.pair(0, (r * J + j) * 2, zp), s.pair(0, (r * J + j) * 2 + 1, zp),
+                               a);
+                else
+                    k_operand<KF>(k_table, w, j, zp, a);
 #pragma unroll
                 for (int nt = 0; nt < NT; nt++)
-                    mma_s8s8(c[nt], a, &q[nt][2 * j]);
+                    mma_s8s8(c[nt], a, &q[nt][2 * j], j ? c[nt] : start);
             }
 #pragma unroll
             for (int nt = 0; nt < NT; nt++) {
-                score[nt][2 * zp] = float(c[nt][0] * 256 + c[nt][1]) * gain[zp].x;
-                score[nt][2 * zp + 1] = float(c[nt][2] * 256 + c[nt][3]) * gain[zp].y;
+                score[nt][2 * zp] = (joined(c[nt]) + q_half[nt]) * gain[zp].x;
+                score[nt][2 * zp + 1] = (joined(c[nt] + 2) + q_half[nt]) * gain[zp].y;
             }
         }
     }
 
     TQI_INLINE void score_float(const Slot &s, int r, float score[NT][4]) const {
-        float c[2][NT][4] = {};
 #pragma unroll
-        for (int j = 0; j < J; j++)
+        for (int zp = 0; zp < 2; zp++) {
+            float c[NT][4] = {};
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                uint32_t a[2][4];
-                k_operand_float<KF, J>(s, r, j, h, a);
+            for (int j = 0; j < J; j++)
 #pragma unroll
-                for (int zp = 0; zp < 2; zp++)
+                for (int h = 0; h < 2; h++) {
+                    uint32_t a[4];
+                    k_operand_float<KF, J>(s, r, j, h, zp, a);
 #pragma unroll
                     for (int nt = 0; nt < NT; nt++)
-                        mma_16<K_BF16>(c[zp][nt], a[zp], &q[nt][4 * j + 2 * h]);
-            }
-#pragma unroll
-        for (int zp = 0; zp < 2; zp++)
+                        mma_16<K_BF16>(c[nt], a, &q[nt][4 * j + 2 * h]);
+                }
 #pragma unroll
             for (int nt = 0; nt < NT; nt++) {
-                score[nt][2 * zp] = c[zp][nt][0] + c[zp][nt][1];
-                score[nt][2 * zp + 1] = c[zp][nt][2] + c[zp][nt][3];
+                score[nt][2 * zp] = c[nt][0] + c[nt][1];
+                score[nt][2 * zp + 1] = c[nt][2] + c[nt][3];
             }
+        }
     }
 
     /* ---- softmax ----------------------------------------------------------------------------- */
@@ -208,8 +229,8 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         for (int nt = 0; nt < NT; nt++)
 #pragma unroll
             for (int e = 0; e < 2; e++)
-                acc[nt][mb][e] = acc[nt][mb][e] * w.alpha[nt] +
-                                 float(c[nt][2 * e] * 256 + c[nt][2 * e + 1]) * w.beta[nt];
+                acc[nt][mb][e] = fmaf(joined(c[nt] + 2 * e), w.beta[nt],
+                                      fmaf(acc[nt][mb][e], w.alpha[nt], -FLOAT_START * w.beta[nt]));
     }
 
     TQI_INLINE void fold(const Weights &w, int mb, const float c[NT][4]) {
@@ -231,7 +252,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
                 load_words<VF, X>(s, Layout::k_bytes, r * J + x0, words[r]);
 #pragma unroll
             for (int i = 0; i < 2 * X; i++) {
-                int c[NT][4] = {};
+                int c[NT][4];
 #pragma unroll
                 for (int r = 0; r < GROUPS; r++) {
                     uint32_t a[4];
@@ -239,7 +260,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
                     look_up<VF>(v_table, word_of(words[r][i / 2], i % 2 * 2 + 1), a[1], a[3]);
 #pragma unroll
                     for (int nt = 0; nt < NT; nt++)
-                        mma_s8u8(c[nt], a, w.p[nt][r]);
+                        mma_s8u8(c[nt], a, w.p[nt][r], r ? c[nt] : start);
                 }
                 fold(w, 2 * x0 + i, c);
             }
@@ -248,47 +269,41 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 
     TQI_INLINE void values_int8(const Slot &s, const Weights &w) {
 #pragma unroll
-        for (int x = 0; x < J; x++) {
-            uint4 words[GROUPS][2];
-#pragma unroll
-            for (int i = 0; i < 2 * GROUPS; i++)
-                words[i / 2][i % 2] = s.slab(Layout::k_bytes, i * J + x);
+        for (int x = 0; x < J; x++)
 #pragma unroll
             for (int yy = 0; yy < 2; yy++) {
-                int c[NT][4] = {};
+                int c[NT][4];
 #pragma unroll
                 for (int r = 0; r < GROUPS; r++) {
-                    const uint32_t a[4] = {
-                        word_of(words[r][0], 2 * yy), word_of(words[r][0], 2 * yy + 1),
-                        word_of(words[r][1], 2 * yy), word_of(words[r][1], 2 * yy + 1)};
+                    uint32_t a[4];
+                    operand_of(s.pair(Layout::k_bytes, 2 * r * J + x, yy),
+                               s.pair(Layout::k_bytes, (2 * r + 1) * J + x, yy), a);
 #pragma unroll
                     for (int nt = 0; nt < NT; nt++)
-                        mma_s8u8(c[nt], a, w.p[nt][r]);
+                        mma_s8u8(c[nt], a, w.p[nt][r], r ? c[nt] : start);
                 }
                 fold(w, 2 * x + yy, c);
             }
-        }
     }
 
     template <bool TAIL> TQI_INLINE void values_float(const Slot &s, const Weights &w, int valid) {
 #pragma unroll
-        for (int x = 0; x < J; x++) {
-            float c[2][NT][4] = {};
+        for (int x = 0; x < J; x++)
 #pragma unroll
-            for (int r = 0; r < GROUPS; r++)
+            for (int yy = 0; yy < 2; yy++) {
+                float c[NT][4] = {};
 #pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    uint32_t a[2][4];
-                    v_operand_float<VF, J, Layout::k_bytes, TAIL>(s, r, h, x, valid, a);
+                for (int r = 0; r < GROUPS; r++)
 #pragma unroll
-                    for (int yy = 0; yy < 2; yy++)
+                    for (int h = 0; h < 2; h++) {
+                        uint32_t a[4];
+                        v_operand_float<VF, J, Layout::k_bytes, TAIL>(s, r, h, x, yy, valid, a);
 #pragma unroll
                         for (int nt = 0; nt < NT; nt++)
-                            mma_16<V_BF16>(c[yy][nt], a[yy], &w.p[nt][r][2 * h]);
-                }
-            fold(w, 2 * x, c[0]);
-            fold(w, 2 * x + 1, c[1]);
-        }
+                            mma_16<V_BF16>(c[nt], a, &w.p[nt][r][2 * h]);
+                    }
+                fold(w, 2 * x + yy, c);
+            }
     }
 
     /* ---- a page ------------------------------------------------------------------------------ */

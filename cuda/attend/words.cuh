@@ -61,11 +61,32 @@ template <class F> TQI_INLINE uint4 each_word(F f) {
 struct Slot {
     uint32_t address; /* of the blob */
     uint32_t lane16;  /* 16 * lane */
+    uint32_t upper;   /* address of the lane's upper 8 bytes in slab 0 */
 
     TQI_INLINE uint4 slab(int base, int index) const {
         return load_shared16(address + base + index * SLAB_BYTES + lane16);
     }
+
+    /* Words 2 i and 2 i + 1 of the lane in a slab. */
+    TQI_INLINE uint2 pair(int base, int index, int i) const {
+        return load_shared8((i ? upper : address + lane16) + base + index * SLAB_BYTES);
+    }
 };
+
+/* The compiler is not to see that `upper` is 8 bytes beyond the lower half: it would join the
+ * loads of both, and then move the words to where operands want them. */
+TQI_INLINE Slot slot_at(uint32_t address, uint32_t lane) {
+    return Slot{address, lane * 16, address + (lane * 16 ^ 8)};
+}
+
+/* An operand whose words are two pairs of slabs. An operand is four registers in a row: loading
+ * pairs puts the words there, whole slabs would have to be moved. */
+TQI_INLINE void operand_of(uint2 first, uint2 second, uint32_t a[4]) {
+    a[0] = first.x;
+    a[1] = first.y;
+    a[2] = second.x;
+    a[3] = second.y;
+}
 
 /* ---- selector words of small codes ----------------------------------------------------------- */
 
@@ -79,6 +100,10 @@ TQI_INLINE uint4 fourth_word(const uint4 &a, const uint4 &b, const uint4 &c) {
 
 TQI_INLINE uint4 masked(const uint4 &v, uint32_t mask) {
     return make_uint4(v.x & mask, v.y & mask, v.z & mask, v.w & mask);
+}
+
+TQI_INLINE uint2 masked(uint2 v, uint32_t mask) {
+    return make_uint2(v.x & mask, v.y & mask);
 }
 
 /* Words [first, first + N) of a section of lm codes; `first` counts over the page. */
@@ -124,6 +149,7 @@ template <int F, int N> TQI_INLINE void load_words(const Slot &s, int base, int 
 /* The values of a book as bytes, by code (lm3, lm2) or level (lm4). */
 struct ByteTable {
     uint32_t low, high;
+    uint32_t one; /* in halves */
 };
 
 /* 8 codes of a word to two operands of 4 signed bytes. */
@@ -133,10 +159,10 @@ TQI_INLINE void look_up(const ByteTable &t, uint32_t w, uint32_t &first, uint32_
         uint32_t level = w & 0x77777777u, shifted = w << 4;
         /* selectors of 8 and more repeat the sign bit of a byte: 0 or 0xff */
         first = prmt(t.low, t.high, level) ^ prmt(w, w, 0xba98);
-        second = prmt(t.low, t.high, level >> 16) ^ prmt(shifted, shifted, 0xba98);
+        second = prmt(t.low, t.high, high_half(level, t.one)) ^ prmt(shifted, shifted, 0xba98);
     } else {
         first = prmt(t.low, t.high, w);
-        second = prmt(t.low, t.high, w >> 16);
+        second = prmt(t.low, t.high, high_half(w, t.one));
     }
 }
 

@@ -17,6 +17,11 @@ __device__ __forceinline__ void wait_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+/* Asks for the line of an address, so that a later access finds it near. */
+__device__ __forceinline__ void prefetch_line(const void *global) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
 /* What kernels in front of this one in the stream have written is visible. */
 __device__ __forceinline__ void wait_for_predecessor() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -20,6 +20,7 @@ struct WarpRoom {
     uint32_t *stage;
     const float *scaled;   /* of both sides' books, in shared memory */
     const uint32_t *flips; /* where lanes have different dims */
+    Unit *next;            /* to which the rows in the slot belong */
 };
 
 /* Words of a row to the room: a row of the room for every word h and chunk. */
@@ -56,8 +57,8 @@ template <int D> __host__ __device__ constexpr bool has_sets(int bits) {
 
 template <class R, class S, int BITS>
 TQI_ENCODE_INLINE void encode_lm(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
-                                 uint32_t token, const WarpRoom &room, const float *x, float sum,
-                                 int e) {
+                                 uint32_t token, const WarpRoom &room, const float *x,
+                                 const RowNorm &n) {
     const Side &s = f.job.side[u.side];
     const FastBook &b = f.book[u.side];
     float scaled = room.scaled[8 * u.side + threadIdx.x % 8];
@@ -65,10 +66,10 @@ TQI_ENCODE_INLINE void encode_lm(const FastEncodeJob &f, const Unit &u, const Ro
         uint32_t w[R::CHUNKS];
         float gain;
         if (BITS == 4 && u.side == TQI_SIDE_K)
-            gain = quantize_lm<R, BITS, true>(s, b, scaled, x, sum, w);
+            gain = quantize_lm<R, BITS, true>(s, b, scaled, x, n.sum, w);
         else
-            gain = quantize_lm<R, BITS, false>(s, b, scaled, x, sum, w);
-        store_gain(f, u, p, token, gain, e);
+            gain = quantize_lm<R, BITS, false>(s, b, scaled, x, n.sum, w);
+        store_gain(f, u, p, token, gain, n.exponent);
         stage_words<R, S, 1>(u, p, token, room, w);
     }
 }
@@ -78,19 +79,18 @@ template <class R, class S>
 TQI_ENCODE_INLINE void encode_rows(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
                                    uint32_t token, const WarpRoom &room, float *x) {
     const Side &s = f.job.side[u.side];
-    float sum;
-    int e = check_rows<R>(f.job, u.side, p, x, &sum);
+    RowNorm n = check_rows<R>(f.job, u.side, p, x);
     uint32_t w[R::N / 2];
     if (s.rotates) {
         rotate_row<R>(p.part, x);
         if (s.format == TQ_FORMAT_LM4) {
-            encode_lm<R, S, 4>(f, u, p, token, room, x, sum, e);
+            encode_lm<R, S, 4>(f, u, p, token, room, x, n);
         } else if (s.format == TQ_FORMAT_LM3) {
-            encode_lm<R, S, 3>(f, u, p, token, room, x, sum, e);
+            encode_lm<R, S, 3>(f, u, p, token, room, x, n);
         } else if (s.format == TQ_FORMAT_LM2) {
-            encode_lm<R, S, 2>(f, u, p, token, room, x, sum, e);
+            encode_lm<R, S, 2>(f, u, p, token, room, x, n);
         } else {
-            store_gain(f, u, p, token, quantize_int8<R>(s, x, sum, w), e);
+            store_gain(f, u, p, token, quantize_int8<R>(s, x, n.sum, w), n.exponent);
             stage_words<R, S, 2>(u, p, token, room, w);
         }
     } else if (s.format == TQ_FORMAT_FP8) {
@@ -145,23 +145,30 @@ TQI_ENCODE_INLINE void store_unit(const FastEncodeJob &f, const Unit &u, const W
 
 /* ---- a unit of many new tokens: its rows come through the slot ------------------------------- */
 
-template <class R, int DTYPE>
-TQI_ENCODE_INLINE void load_slot(const uint8_t *row, const Flips &flips, const float *mean,
-                                 uint32_t part, float *x) {
+template <class R, int DTYPE, bool PLAIN>
+TQI_ENCODE_INLINE void load_chunks(const uint8_t *row, const Flips &flips, const float *mean,
+                                   uint32_t part, float *x) {
     constexpr int SIZE = DTYPE == TQ_F32 ? 4 : 2;
 #pragma unroll
     for (int c = 0; c < R::CHUNKS; c++) {
         int dim = (c * R::L + (R::L > 1 ? (int)part : 0)) * 8;
-        flip_chunk<DTYPE>(read_chunk<DTYPE>(row + dim * SIZE), flips, mean, dim, x + 8 * c);
+        flip_chunk<DTYPE, PLAIN>(read_chunk<DTYPE>(row + dim * SIZE), flips, mean, dim, x + 8 * c);
     }
 }
 
+template <class R, int DTYPE>
+TQI_ENCODE_INLINE void load_slot(const uint8_t *row, const Flips &flips, const float *mean,
+                                 uint32_t part, float *x) {
+    if (is_plain(flips, mean))
+        load_chunks<R, DTYPE, true>(row, flips, mean, part, x);
+    else
+        load_chunks<R, DTYPE, false>(row, flips, mean, part, x);
+}
+
 template <class R>
-TQI_ENCODE_INLINE RowPlace place_of(const FastEncodeJob &f, const Unit &u, uint32_t token,
-                                    uint32_t part) {
-    const RowsIn &rows = f.job.rows[u.side];
+TQI_ENCODE_INLINE RowPlace place_of(const Unit &u, uint32_t token, uint32_t part) {
     RowPlace p;
-    p.at = (u.row + token) * rows.token_stride + (int64_t)u.head * rows.head_stride;
+    p.row = u.row + token;
     p.part = R::L > 1 ? part : 0;
     p.head = u.head;
     p.fresh = token < GROUP && (u.fresh >> token % GROUP & 1);
@@ -175,7 +182,7 @@ TQI_ENCODE_INLINE void encode_slot(const FastEncodeJob &f, const Unit &u, uint32
     const Side &s = f.job.side[u.side];
     int32_t dtype = f.job.rows[u.side].dtype;
     uint32_t lane = threadIdx.x % 32, part = lane % R::L, row = lane / R::L;
-    RowPlace p = place_of<R>(f, u, first + row, part);
+    RowPlace p = place_of<R>(u, first + row, part);
     const float *mean = s.mean ? s.mean + (size_t)u.head * R::D : nullptr;
     Flips flips = {R::L > 1 ? room.flips : f.flips, s.rotates};
     float x[R::N];
@@ -205,10 +212,20 @@ TQI_ENCODE_INLINE void load_direct(const FastEncodeJob &f, const Unit &u, const 
     const float *mean = s.mean ? s.mean + (size_t)u.head * R::D : nullptr;
     int dim = (int)p.part * 8;
     RawChunk<DTYPE> c = {};
-    const uint8_t *from = (const uint8_t *)rows.data + (p.at + dim) * (DTYPE == TQ_F32 ? 4 : 2);
+    const uint8_t *from =
+        (const uint8_t *)rows.data + (first_element(rows, p) + dim) * (DTYPE == TQ_F32 ? 4 : 2);
     if (p.fresh)
         c = f.job.aligned >> u.side & 1 ? read_chunk<DTYPE>(from) : gather_chunk<DTYPE>(from);
-    flip_chunk<DTYPE>(c, flips, mean, dim, x);
+    flip_chunk<DTYPE, false>(c, flips, mean, dim, x);
+}
+
+/* Values of few tokens are merged into the words of their group: asks for these early. */
+template <int D> TQI_ENCODE_INLINE void prefetch_values(const FastEncodeJob &f, const Unit &u) {
+    const tqi_layout &l = f.job.side[u.side].layout;
+    const uint8_t *codes = u.blob + l.codes + u.slot / GROUP * (D * l.bits * 4);
+    if (u.side == TQI_SIDE_V)
+        for (uint32_t line = threadIdx.x % 32; line < D * l.bits / 32; line += 32)
+            prefetch_line(codes + line * 128);
 }
 
 template <class R, class S>
@@ -218,7 +235,7 @@ TQI_ENCODE_INLINE void encode_few(const FastEncodeJob &f, const Unit &u, const W
 #pragma unroll 1
     for (uint32_t i = 0; i < n; i += R::ROWS) {
         uint32_t token = first + i + lane / R::L;
-        RowPlace p = place_of<R>(f, u, token, lane % R::L);
+        RowPlace p = place_of<R>(u, token, lane % R::L);
         float x[R::N];
         if (dtype == TQ_BF16)
             load_direct<R, TQ_BF16>(f, u, p, x);
@@ -244,9 +261,10 @@ template <int D> struct FastShapes {
     static constexpr int BLOCKS_PER_SM = Many::N <= 32 ? 6 : Many::N <= 64 ? 4 : 3;
 };
 
-/* Shared memory: books, flips, then slot and room of each warp. */
+/* Shared memory: books, next unit of each warp, flips, then slot and room of each warp. */
+enum { UNIT_BYTES = (sizeof(Unit) + 15) / 16 * 16, FLIPS_AT = 64 + FAST_WARPS * UNIT_BYTES };
 template <int D> __host__ __device__ constexpr uint32_t shared_head() {
-    return 64 + D * 4;
+    return FLIPS_AT + D * 4;
 }
 template <int D> __host__ __device__ inline uint32_t slot_bytes(int32_t dtype) {
     using Many = typename FastShapes<D>::Many;
@@ -277,6 +295,7 @@ TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, uint32
             encode_slot<Many, typename Shapes::Unit>(f, u, first, slot, room, refill);
         }
     } else {
+        prefetch_values<D>(f, u);
         fetch(next);
         if constexpr (!Shapes::MIXES)
             encode_few<typename Shapes::Few, typename Shapes::Unit>(f, u, room);
@@ -290,9 +309,10 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     using Shapes = FastShapes<D>;
     extern __shared__ __align__(16) uint8_t shared[];
     float *scaled = (float *)shared;
-    uint32_t *flips = (uint32_t *)(shared + 64), warp = threadIdx.x / 32;
+    uint32_t *flips = (uint32_t *)(shared + FLIPS_AT), warp = threadIdx.x / 32;
     uint8_t *slot = shared + shared_head<D>() + warp * (f.slot_bytes + f.room_bytes);
-    WarpRoom room = {(uint32_t *)(slot + f.slot_bytes), scaled, flips};
+    WarpRoom room = {(uint32_t *)(slot + f.slot_bytes), scaled, flips,
+                     (Unit *)(shared + 64 + warp * UNIT_BYTES)};
     if (threadIdx.x < 16)
         scaled[threadIdx.x] = f.book[threadIdx.x / 8].scaled[threadIdx.x % 8];
     for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32)
@@ -305,13 +325,19 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
         if (i >= n)
             return;
         Unit u = unit_at<Shapes::PARTS>(f, i, n);
+        if (threadIdx.x % 32 == 0)
+            *room.next = u;
         if (__popc(u.fresh) > Shapes::FEW_MAX)
             fill_slot<typename Shapes::Many>(f, u, u.first, slot);
     };
     fetch(index);
 #pragma unroll 1
-    for (; index < n; index += step)
-        encode_unit<D>(f, unit_at<Shapes::PARTS>(f, index, n), index + step, slot, room, fetch);
+    for (; index < n; index += step) {
+        __syncwarp();
+        Unit u = *room.next;
+        __syncwarp();
+        encode_unit<D>(f, u, index + step, slot, room, fetch);
+    }
 }
 
 /* ---- host ------------------------------------------------------------------------------------ */

@@ -25,7 +25,7 @@ template <int DIM, int LANES> struct RowShape {
 
 /* What a lane knows of its row. */
 struct RowPlace {
-    int64_t at;    /* first element in the caller's rows */
+    int64_t row;   /* in the caller's rows */
     uint32_t part; /* lane of the row */
     uint32_t head;
     bool fresh; /* the row exists */
@@ -119,26 +119,26 @@ template <int DTYPE> TQI_ENCODE_INLINE RawChunk<DTYPE> gather_chunk(const void *
     return c;
 }
 
+/* Whether rows are rotated and have no mean, the usual case. */
+TQI_ENCODE_INLINE bool is_plain(const Flips &flips, const float *mean) {
+    return flips.mask != 0 && mean == nullptr;
+}
+
 /* Chunk to coordinates: means subtracted, signs flipped. Means that make an infinity show in
  * the sum of squares and are repaired by sanitize(). */
-template <int DTYPE>
+template <int DTYPE, bool PLAIN>
 TQI_ENCODE_INLINE void flip_chunk(const RawChunk<DTYPE> &c, const Flips &flips, const float *mean,
                                   int dim, float *x) {
-    if (mean == nullptr && flips.mask != 0) {
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (DTYPE == TQ_BF16 && i % 2 == 0) /* shift and flip in one addition */
-                x[i] = __uint_as_float((c.w[i / 2] << 16) + flips.at[dim + i]);
-            else
-                x[i] = __uint_as_float(__float_as_uint(c.element(i)) ^ flips.at[dim + i]);
-        return;
-    }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
+        if (PLAIN && DTYPE == TQ_BF16 && i % 2 == 0) { /* shift and flip in one addition */
+            x[i] = __uint_as_float((c.w[i / 2] << 16) + flips.at[dim + i]);
+            continue;
+        }
         float v = c.element(i);
-        if (mean)
+        if (!PLAIN && mean)
             v -= __ldg(mean + dim + i);
-        if (flips.mask)
+        if (PLAIN || flips.mask)
             v = __uint_as_float(__float_as_uint(v) ^ flips.at[dim + i]);
         x[i] = v;
     }
@@ -171,59 +171,71 @@ __device__ inline void count_replaced(const EncodeJob &job, uint32_t bad) {
     atomicAdd((unsigned long long *)&job.counts[1], (unsigned long long)(bad >> 16));
 }
 
+__device__ inline int64_t first_element(const RowsIn &rows, const RowPlace &p) {
+    return p.row * rows.token_stride + (int64_t)p.head * rows.head_stride;
+}
+
+/* Of a row: sum of squares, and the exponent that has been taken out. */
+struct RowNorm {
+    float sum;
+    int exponent;
+};
+
 /* Rows of a warp again, slowly: replaces what is not finite and counts it, brings the row into
  * range. Rare, for the whole warp. */
 template <class R>
-__device__ __noinline__ int sanitize(const EncodeJob &job, uint32_t side, const RowPlace &p,
-                                     float *x, float *sum) {
+__device__ __noinline__ RowNorm sanitize(const EncodeJob &job, uint32_t side, RowPlace p,
+                                         float *x) {
     const RowsIn &rows = job.rows[side];
     const Side &s = job.side[side];
+    RowNorm norm = {0, 0};
     uint32_t bad = 0;
     for (int i = 0; i < R::N; i++) {
         int dim = ((i / 8) * R::L + (int)p.part) * 8 + i % 8;
         x[i] = 0;
         if (!p.fresh)
             continue;
-        x[i] = replace_nonfinite(load_element(rows.data, rows.dtype, p.at + dim), rows.dtype, bad);
+        x[i] = replace_nonfinite(load_element(rows.data, rows.dtype, first_element(rows, p) + dim),
+                                 rows.dtype, bad);
         if (s.mean)
             x[i] = subtract_mean(x[i], s.mean[(size_t)p.head * R::D + dim]);
     }
     count_replaced(job, bad);
     if (!s.rotates)
-        return 0;
-    *sum = sum_squares<R>(x);
-    int e = bring_into_range<R>(x, sum);
+        return norm;
+    norm.sum = sum_squares<R>(x);
+    norm.exponent = bring_into_range<R>(x, &norm.sum);
     for (int i = 0; i < R::N; i++) {
         int dim = ((i / 8) * R::L + (int)p.part) * 8 + i % 8;
         x[i] = __uint_as_float(__float_as_uint(x[i]) ^ s.flips[dim]);
     }
-    return e;
+    return norm;
 }
 
-/* Sanitizes a warp's rows when one of them needs it. The exponent taken out. */
+/* Sanitizes a warp's rows when one of them needs it. */
 template <class R>
-TQI_ENCODE_INLINE int check_rows(const EncodeJob &job, uint32_t side, const RowPlace &p, float *x,
-                                 float *sum) {
+TQI_ENCODE_INLINE RowNorm check_rows(const EncodeJob &job, uint32_t side, const RowPlace &p,
+                                     float *x) {
+    RowNorm norm = {0, 0};
     bool bad;
     if (job.side[side].rotates) { /* what is not finite shows in the sum */
-        *sum = sum_squares<R>(x);
-        bad = !in_range(*sum);
+        norm.sum = sum_squares<R>(x);
+        bad = !in_range(norm.sum);
     } else {
         float nan[4] = {0, 0, 0, 0};
 #pragma unroll
         for (int i = 0; i < R::N; i++)
             nan[i % 4] = fmaf(x[i], 0.0f, nan[i % 4]);
-        *sum = 0;
         bad = (nan[0] + nan[1]) + (nan[2] + nan[3]) != 0;
     }
     if (!__any_sync(~0u, p.fresh && bad))
-        return 0;
+        return norm;
     float again[R::N]; /* so that x need not have an address */
-    int e = sanitize<R>(job, side, p, again, sum);
+    norm = sanitize<R>(job, side, p, again);
 #pragma unroll
     for (int i = 0; i < R::N; i++)
         x[i] = again[i];
-    return e;
+    return norm;
 }
 
 /* ---- rotation ---------------------------------------------------------------------------------

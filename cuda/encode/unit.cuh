@@ -76,12 +76,25 @@ template <class R> __host__ __device__ constexpr uint32_t pitch_of(int32_t dtype
 template <class R, int PIECES>
 TQI_ENCODE_INLINE void copy_rows(const uint8_t *from, int64_t stride, uint32_t fresh,
                                  uint8_t *slot) {
+    constexpr uint32_t PITCH = PIECES * 16 + 16 * R::L;
     uint32_t lane = threadIdx.x % 32;
+    if constexpr (32 % PIECES == 0) { /* whole rows a time */
+        constexpr int AT_ONCE = 32 / PIECES;
+        uint32_t row = lane / PIECES, at = lane % PIECES * 16;
+        from += row * stride + at;
+        slot += row * PITCH + at;
+        fresh >>= row;
 #pragma unroll
-    for (int i = 0; i < R::ROWS * PIECES / 32; i++) {
-        uint32_t row = (32 * i + lane) / PIECES, at = (32 * i + lane) % PIECES * 16;
-        if (fresh >> row & 1)
-            copy16_async(slot + row * (PIECES * 16 + 16 * R::L) + at, from + row * stride + at);
+        for (int i = 0; i < R::ROWS; i += AT_ONCE, from += AT_ONCE * stride)
+            if (fresh >> i & 1)
+                copy16_async(slot + i * PITCH, from);
+    } else {
+#pragma unroll
+        for (int i = 0; i < R::ROWS * PIECES / 32; i++) {
+            uint32_t row = (32 * i + lane) / PIECES, at = (32 * i + lane) % PIECES * 16;
+            if (fresh >> row & 1)
+                copy16_async(slot + row * PITCH + at, from + row * stride + at);
+        }
     }
 }
 

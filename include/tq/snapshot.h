@@ -22,7 +22,8 @@ extern "C" {
  *  Sequences as bytes in host memory: to keep prefixes in files, to move sequences between
  *  machines, CPU and GPU. The bytes are those of docs/FORMAT.md: little-endian, versioned, every
  *  byte under a checksum, and the same whatever device they come from. A loaded sequence goes on
- *  bit for bit as the saved one would.
+ *  bit for bit as the saved one would, but for one thing: of tokens that a cache keeps in 16 bits
+ *  (tq_cache_config::sink_tokens, recent_tokens) the codes are saved and copied, not yet the rows.
  *  @{ */
 
 /** What the header of a snapshot says. Output struct. */

@@ -69,6 +69,9 @@ static void load_query(const struct tqi_attend_plan *p, const struct tqi_piece *
         memcpy(&h, (const char *)q->data + (at + i) * 2, sizeof h);
         out[i] = q->dtype == TQ_F16 ? tqi_f16_to_float(h) : tqi_bf16_to_float(h);
     }
+    /* Kernels know scales of one sign only: the largest score is then the largest logit. */
+    for (uint32_t i = 0; p->job->scale < 0 && i < p->job->layer->k.layout.dim; i++)
+        out[i] = -out[i];
 }
 
 /* The rows of a task: n_rows from first_row on of n_heads kv heads, and its tokens. */
@@ -118,7 +121,7 @@ static void attend_page(const struct tqi_attend_plan *p, struct workspace *w, co
     const char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->part->query_bytes;
     level->score[layer->k.format->id].run(&layer->k, &tile, queries, t->n_rows, page_tokens,
                                           w->scores, w->scratch);
-    double scale = p->job->scale;
+    double scale = fabs(p->job->scale);
     if (p->job->softcap > 0) {
         const double *shift = w->shift + (size_t)(head - t->head) * t->n_rows;
         level->softcap(w->scores, page_tokens, shift, t->n_rows, n, scale, p->job->softcap);
@@ -167,7 +170,7 @@ static struct task task_of(const struct tqi_attend_plan *p, uint32_t index) {
     return t;
 }
 
-/* scale * q.mean: what centring took from every score of the row. */
+/* |scale| * q.mean: what centring took from every score of the row. */
 static double mean_score(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
                          const struct tqi_part *part, uint32_t head, uint32_t r, float *row) {
     uint32_t dim = part->layer->k.layout.dim;
@@ -178,7 +181,7 @@ static double mean_score(const struct tqi_attend_plan *p, const struct tqi_piece
     load_query(p, piece, head, r, row);
     for (uint32_t i = 0; i < dim; i++)
         sum += (double)row[i] * (double)mean[i];
-    return sum * p->job->scale;
+    return sum * fabs(p->job->scale);
 }
 
 static void start_head(const struct tqi_attend_plan *p, struct workspace *w, const struct task *t,

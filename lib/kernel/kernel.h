@@ -63,7 +63,7 @@ static inline bool tqi_sight_empty(struct tqi_sight s) {
 /* Online softmax of row r over the scores of its span: they become probabilities
  * exp(scale * score - max), others 0; the states (state_bytes() apart) take in the new
  * maximum and sum and note the factor of what they accumulated. A state sees one scale
- * only. */
+ * only, and no negative one. */
 typedef void tqi_softmax_fn(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
                             const struct tqi_sight *spans, uint32_t n_rows, uint32_t n_tokens,
                             double scale);

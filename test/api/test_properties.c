@@ -52,6 +52,30 @@ static void test_equals_double_attention(void **state) {
     for_every_variant_and_dim(equals_double);
 }
 
+/* ---- a negative scale ------------------------------------------------------------------ */
+
+/* The least score is the largest logit: taken for the least, its exponential would overflow. */
+static void negative_scale(struct fixture *f) {
+    struct rig *r = &f->rig;
+    rig_append_random(r, f->seq, 0, usual_tokens(f), &f->rng);
+    struct asked a = ask_make(r, 2, 0, &f->rng), b = ask_make(r, 2, 0, &f->rng);
+    a.scale = -20 / sqrtf((float)r->c.head_dim);
+    b.scale = -a.scale;
+    for (size_t i = 0; i < 2 * rig_q_row(r); i++)
+        b.q[i] = -a.q[i];
+    ask(r, f->seq, 0, &a);
+    ask(r, f->seq, 0, &b);
+    JUSTIFIED(judge(r, f->seq, 0, &a), "%s: negative scale", f->name);
+    CHECK(same_answer(r, &a, &b), "%s: -scale and -q", f->name);
+    ask_free(&a);
+    ask_free(&b);
+}
+
+static void test_negative_scale(void **state) {
+    (void)state;
+    for_every_variant_and_dim(negative_scale);
+}
+
 /* ---- q = 0 ----------------------------------------------------------------------------- */
 
 static void zero_query(struct fixture *f) {
@@ -170,6 +194,7 @@ static void test_one_hot_keys_pick_the_query(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_double_attention),
+        cmocka_unit_test(test_negative_scale),
         cmocka_unit_test(test_zero_query_is_the_mean),
         cmocka_unit_test(test_one_hot_values_read_the_weights),
         cmocka_unit_test(test_one_hot_keys_pick_the_query),

@@ -1,5 +1,6 @@
 /* Code bytes of append: formats, head dims, row types, page sizes, splits of the rows. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "gpu.h"
 
@@ -76,6 +77,37 @@ static void fitted(void) {
     pair_destroy(&p);
 }
 
+/* Rows with gaps that begin at odd places, so that none can be read 16 bytes at a time: few
+ * tokens, then many. */
+static void strided(tq_format f, uint32_t dim, tq_dtype type) {
+    enum { TOKENS = 70, FEW = 3, HEADS = 2 };
+    tq_cache_config config = {.n_kv_heads = HEADS, .head_dim = dim};
+    struct pair p;
+    char what[64];
+    size_t size = gpu_size(type), stride = HEADS * (dim + 1) + 3, n = TOKENS * stride + 1;
+    snprintf(what, sizeof what, "format %u dim %u type %d, odd strides", f, dim, type);
+    if (pair_create(&p, config, f, f)) {
+        void *rows = gpu_rows(type, n, dim), *device = gpu_upload(rows, n * size);
+        tq_seq seq = pair_seq(&p);
+        tq_rows_in cpu = {.data = (char *)rows + size,
+                          .token_stride = (int64_t)stride,
+                          .head_stride = dim + 1,
+                          .dtype = type};
+        tq_rows_in gpu = cpu;
+        gpu.data = (char *)device + size;
+        GPU_OK(tq_append(p.cpu, seq, 0, FEW, &cpu, &cpu, NULL));
+        GPU_OK(tq_append(p.gpu, seq, 0, FEW, &gpu, &gpu, NULL));
+        cpu.data = (const char *)cpu.data + FEW * stride * size;
+        gpu.data = (const char *)gpu.data + FEW * stride * size;
+        GPU_OK(tq_append(p.cpu, seq, 0, TOKENS - FEW, &cpu, &cpu, NULL));
+        GPU_OK(tq_append(p.gpu, seq, 0, TOKENS - FEW, &gpu, &gpu, NULL));
+        pair_check_pages(&p, seq, what);
+        gpu_release(device);
+        free(rows);
+    }
+    pair_destroy(&p);
+}
+
 void check_bytes(void) {
     static const uint32_t dims[] = {32,  64,  80,  96,  112, 128, 160,
                                     192, 224, 256, 320, 512, 576, 1024};
@@ -88,6 +120,8 @@ void check_bytes(void) {
         for (uint32_t tokens = 16; tokens <= 256; tokens *= 2)
             one_shape(formats[f], 96, tokens, TQ_BF16);
         centred(formats[f]);
+        for (uint32_t dim = 64; dim <= 256; dim += dim < 128 ? 32 : 64)
+            strided(formats[f], dim, (tq_dtype)((dim / 32 + (uint32_t)f) % 3));
     }
     for (int f = 0; f < 3; f++)
         for (int d = 0; d < 3; d++)

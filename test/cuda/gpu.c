@@ -39,7 +39,17 @@ void gpu_cuda(int error, const char *call) {
     exit(gpu_report());
 }
 
+static double worst[32][32]; /* by key and value format */
+
+void gpu_error_seen(tq_format k, tq_format v, double error) {
+    worst[k][v] = fmax(worst[k][v], error);
+}
+
 int gpu_report(void) {
+    for (int k = 0; k < 32; k++)
+        for (int v = 0; v < 32; v++)
+            if (worst[k][v] > 0)
+                printf("K %d V %d: attention differs by at most %.1e\n", k, v, worst[k][v]);
     printf("%lu passed, %lu failed\n", passed, failed);
     return failed || !passed ? 1 : 0;
 }

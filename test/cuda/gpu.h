@@ -17,6 +17,8 @@ void gpu_ok(tq_status status, const char *call);
 /* A call of the CUDA runtime that must succeed; ends the program else. */
 #define GPU_CUDA(call) gpu_cuda((int)(call), #call)
 void gpu_cuda(int error, const char *call);
+/* An error of attention: the report names the worst of each pair of formats. */
+void gpu_error_seen(tq_format k, tq_format v, double error);
 /* Prints the total; the exit code. */
 int gpu_report(void);
 

@@ -269,6 +269,7 @@ void pair_check_params(struct pair *p, tq_seq seq, uint32_t n_queries,
     GPU_OK(tq_attend(p->cpu, seq, 0, n_queries, &params, &q.cpu, &rows, a.lse, NULL));
     struct result b = run_gpu(p, seq, n_queries, &params, &q.gpu, n_out, n_lse);
     double out = gpu_error(b.out, a.out, n_out), lse = gpu_error(b.lse, a.lse, n_lse);
+    gpu_error_seen(p->formats.k_format, p->formats.v_format, fmax(out, lse));
     gpu_expect(out <= p->tolerance && lse <= p->tolerance,
                "%s: attention differs by %.2e, lse by %.2e (at most %.0e)", what, out, lse,
                p->tolerance);

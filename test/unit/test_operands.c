@@ -229,10 +229,50 @@ static void scores_are_dot_products(void **state) {
     }
 }
 
+/* ---- shortcuts of the arithmetic --------------------------------------------------------------
+ */
+
+/* The high half of a selector word goes through a product of halves: it may be neither infinite
+ * nor NaN, and positive. Selectors of 4-bit codes are the levels. */
+static void selectors_are_finite_halves(void **state) {
+    static const tq_format formats[] = {TQ_FORMAT_LM4, TQ_FORMAT_LM3, TQ_FORMAT_LM2};
+    (void)state;
+    for (size_t f = 0; f < COUNT(formats); f++) {
+        uint32_t words = tqi_format_by_id(formats[f])->bits == 2 ? 4 : 8;
+        make_page(formats[f], formats[f], 128, 11);
+        for (uint32_t lane = 0; lane < 32; lane++)
+            for (uint32_t i = 0; i < words * 4; i++) {
+                uint32_t w = selectors(&k_side.rows.layout, i / 4, lane, i % 4);
+                w = formats[f] == TQ_FORMAT_LM4 ? w & 0x77777777u : w;
+                CHECK((w & 0x88888888u) == 0 && (w >> 16 & 0x7c00u) != 0x7c00u, "word %08x", w);
+            }
+    }
+}
+
+static float float_of_bits(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Sums that begin at INT_START (tile.cuh) are read as floats: the largest that 256 dims or 64
+ * tokens of bytes can make keep the exponent, at either end and beside it. */
+static void largest_sums_read_as_floats(void **state) {
+    const int32_t start = 0x4b400000, keys = 256 * 127 * 128, values = TOKENS * 128 * 255;
+    const int32_t sums[] = {0, 1, -1, 255, -256, keys, -keys, values, -values, 1 << 22, -(1 << 22)};
+    (void)state;
+    for (size_t i = 0; i < COUNT(sums); i++) {
+        float read = float_of_bits((uint32_t)(start + sums[i]));
+        CHECK((double)read == 12582912.0 + sums[i], "sum %d reads as %.9g", sums[i], (double)read);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operands_are_the_codes),
         cmocka_unit_test(scores_are_dot_products),
+        cmocka_unit_test(selectors_are_finite_halves),
+        cmocka_unit_test(largest_sums_read_as_floats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,16 @@ demo: $(DEMO)
 capture:
 	sh tools/capture/capture.sh $(MODEL)
 
+# Tables and figures of docs/ACCURACY.md.
+ACCURACY := $(B)/examples/accuracy/accuracy
+$(ACCURACY): $(ACCURACY).o $(B)/examples/demo/measure.o $(B)/examples/common/safetensors.o $(LIB_A)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lcjson -lm -lpthread
+.PHONY: accuracy
+accuracy: $(ACCURACY)
+	$(ACCURACY) test/data/smollm2-135m.safetensors test/data/qwen2.5-coder-1.5b.safetensors > $(B)/accuracy.tsv
+	$(PYTHON) examples/accuracy/tables.py $(B)/accuracy.tsv docs
+
 EXAMPLE_SRC := $(wildcard examples/*.c)
 EXAMPLE_BIN := $(EXAMPLE_SRC:%.c=$(B)/%)
 $(EXAMPLE_BIN): $(B)/examples/%: $(B)/examples/%.o $(LIB_A)

@@ -2,6 +2,6 @@
 
 namespace tqi {
 extern const FastKernel stream_fp8_fp8_d128_r4, stream_fp8_fp8_d128_r8;
-TQI_FAST_KERNEL(stream_fp8_fp8_d128_r4, TQ_FORMAT_FP8, TQ_FORMAT_FP8, 1, 128, 12)
-TQI_FAST_KERNEL(stream_fp8_fp8_d128_r8, TQ_FORMAT_FP8, TQ_FORMAT_FP8, 2, 128, 8)
+TQI_FAST_KERNEL(stream_fp8_fp8_d128_r4, TQ_FORMAT_FP8, TQ_FORMAT_FP8, 1, 128, 12, 1)
+TQI_FAST_KERNEL(stream_fp8_fp8_d128_r8, TQ_FORMAT_FP8, TQ_FORMAT_FP8, 2, 128, 8, 1)
 } /* namespace tqi */

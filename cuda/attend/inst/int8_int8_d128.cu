@@ -2,6 +2,6 @@
 
 namespace tqi {
 extern const FastKernel stream_int8_int8_d128_r4, stream_int8_int8_d128_r8;
-TQI_FAST_KERNEL(stream_int8_int8_d128_r4, TQ_FORMAT_INT8, TQ_FORMAT_INT8, 1, 128, 12)
-TQI_FAST_KERNEL(stream_int8_int8_d128_r8, TQ_FORMAT_INT8, TQ_FORMAT_INT8, 2, 128, 8)
+TQI_FAST_KERNEL(stream_int8_int8_d128_r4, TQ_FORMAT_INT8, TQ_FORMAT_INT8, 1, 128, 12, 1)
+TQI_FAST_KERNEL(stream_int8_int8_d128_r8, TQ_FORMAT_INT8, TQ_FORMAT_INT8, 2, 128, 8, 1)
 } /* namespace tqi */

@@ -2,6 +2,6 @@
 
 namespace tqi {
 extern const FastKernel stream_int8_int8_d256_r4, stream_int8_int8_d256_r8;
-TQI_FAST_KERNEL(stream_int8_int8_d256_r4, TQ_FORMAT_INT8, TQ_FORMAT_INT8, 1, 256, 7)
-TQI_FAST_KERNEL(stream_int8_int8_d256_r8, TQ_FORMAT_INT8, TQ_FORMAT_INT8, 2, 256, 7)
+TQI_FAST_KERNEL(stream_int8_int8_d256_r4, TQ_FORMAT_INT8, TQ_FORMAT_INT8, 1, 256, 6, 1)
+TQI_FAST_KERNEL(stream_int8_int8_d256_r8, TQ_FORMAT_INT8, TQ_FORMAT_INT8, 2, 256, 6, 1)
 } /* namespace tqi */

@@ -17,7 +17,7 @@
 enum {
     TQK_DIM_LIMIT_AVX2 = 4096, /* of a row */
     TQK_TILE_ROWS_AVX2 = 32,   /* rows of a tile at most */
-    TQK_PAGE_LIMIT_AVX2 = 256  /* tokens of a page at most */
+    TQK_BLOCK_AVX2 = 64        /* tokens whose weights share a scale */
 };
 
 /* Scores are stored divided by this, and sums of weighted values by the other: rows at the end
@@ -92,10 +92,10 @@ static inline void tqk_put_scores_avx2(const struct tqi_tile *tile, float *to, u
 /* unpack: 16 keys from `token` (a multiple of 16) on to rows of dim_pad integers. */
 typedef void tqk_unpack_k_fn_avx2(const struct tqi_rows *k, const struct tqi_tile *tile,
                                   uint32_t token, int16_t *rows);
-/* Values of 32 dims from `dim` on to rows of n_tokens integers, whole groups; 8 tokens stand
- * in the order 0 1 4 5 2 3 6 7. */
+/* Values of 32 dims from `dim` on and n_tokens tokens from `token` on, whole groups, to rows; 8
+ * tokens stand in the order 0 1 4 5 2 3 6 7. */
 typedef void tqk_unpack_v_fn_avx2(const struct tqi_rows *v, const struct tqi_tile *tile,
-                                  uint32_t dim, uint32_t n_tokens, int16_t *rows);
+                                  uint32_t dim, uint32_t token, uint32_t n_tokens, int16_t *rows);
 tqk_unpack_k_fn_avx2 tqk_unpack_k_lm4_avx2, tqk_unpack_k_lm3_avx2, tqk_unpack_k_lm2_avx2,
     tqk_unpack_k_int8_avx2;
 tqk_unpack_v_fn_avx2 tqk_unpack_v_lm4_avx2, tqk_unpack_v_lm3_avx2, tqk_unpack_v_lm2_avx2,

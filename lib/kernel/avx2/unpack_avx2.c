@@ -142,17 +142,17 @@ TQK_INLINE void unpack_k(const struct tqi_rows *k, uint32_t bits, const struct t
 }
 
 TQK_INLINE void unpack_v(const struct tqi_rows *v, uint32_t bits, const struct tqi_tile *tile,
-                         uint32_t dim, uint32_t n_tokens, int16_t *rows) {
+                         uint32_t dim, uint32_t token, uint32_t n_tokens, int16_t *rows) {
     const struct tqi_layout *l = &v->layout;
     struct codes c = codes_of(v, tile);
     uint32_t per_lane = l->dim_pad / 32, groups = n_tokens / l->group;
-    uint32_t x_word = dim / 4 % per_lane;
+    uint32_t x_word = dim / 4 % per_lane, first = token / l->group;
     size_t at = (size_t)(dim / 4 / per_lane) * l->group * 2;
-    const char *ahead =
-        (const char *)(tile->next ? tile->next : tile->blob) + (size_t)dim * n_tokens * bits / 8;
+    const char *ahead = (const char *)(tile->next ? tile->next : tile->blob) +
+                        ((size_t)token * l->dim_pad + (size_t)dim * n_tokens) * bits / 8;
     for (uint32_t quad = 0; quad < 8; quad++) {
         for (uint32_t g = 0; g < groups; g++) {
-            uint32_t word = bits == 8 ? g * 2 * per_lane + x_word : g * per_lane + x_word;
+            uint32_t word = (first + g) * per_lane * (bits == 8 ? 2 : 1) + x_word;
             _mm_prefetch(ahead, _MM_HINT_T1);
             ahead += bits * 16;
             for (uint32_t o = 0; o < l->group / 8; o += 2) {
@@ -176,8 +176,9 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, uint32_t bits, const struct t
         unpack_k(k, bits, tile, token, rows);                                              \
     }                                                                                      \
     void tqk_unpack_v_##name##_avx2(const struct tqi_rows *v, const struct tqi_tile *tile, \
-                                    uint32_t dim, uint32_t n_tokens, int16_t *rows) {      \
-        unpack_v(v, bits, tile, dim, n_tokens, rows);                                      \
+                                    uint32_t dim, uint32_t token, uint32_t n_tokens,       \
+                                    int16_t *rows) {                                       \
+        unpack_v(v, bits, tile, dim, token, n_tokens, rows);                               \
     }
 UNPACK(lm4, 4)
 UNPACK(lm3, 3)

@@ -9,24 +9,14 @@
 
 /* What all rows of a block share. */
 struct job {
-    const struct tqi_layout *l;
     struct tqk_codes_avx512 codes;
     struct tqk_table_avx512 table;
     struct tqk_weights_avx512 weights;
     char *states;
     size_t state_bytes;
+    uint32_t per_lane;            /* words of a lane */
     uint32_t first_group, groups; /* of tokens */
 };
-
-/* 16 dims of a token group, by octet. */
-TQK_INLINE void load_group(const struct job *j, enum tqk_source_avx512 source,
-                           const struct tqk_quads_avx512 *q, uint32_t word, __m512i x[4]) {
-    TQK_UNROLL
-    for (uint32_t i = 0; i < 4; i++) {
-        x[i] = tqk_word_avx512(&j->codes, source, word + q->word[i], q->at[i]);
-    }
-    tqk_transpose_avx512(x);
-}
 
 /* Pairs of 16 dims that are summed together: with few rows, so that weights are loaded less often
  * and a multiply need not wait for the one before. */
@@ -35,13 +25,14 @@ TQK_INLINE uint32_t columns(uint32_t rows) {
 }
 
 /* An octet (int8: half of one) of 16 dims or 2 x 16. */
-TQK_INLINE void multiply(const struct job *j, enum tqk_source_avx512 source, const __m512i *words,
-                         const uint8_t *weights, uint32_t rows, __m512i *high, __m512i *low) {
+TQK_INLINE void multiply(const struct tqk_table_avx512 *table, enum tqk_source_avx512 source,
+                         const __m512i *words, const uint8_t *weights, uint32_t rows, __m512i *high,
+                         __m512i *low) {
     const uint32_t n = columns(rows);
     __m512i x[2][2];
     TQK_UNROLL
     for (uint32_t c = 0; c < n; c++) {
-        tqk_expand_avx512(&j->table, source, words[c], x[c]);
+        tqk_expand_avx512(table, source, rows, words[c], x[c]);
     }
     TQK_UNROLL
     for (uint32_t i = 0; i < tqk_operands_avx512(source); i++) {
@@ -59,98 +50,109 @@ TQK_INLINE void multiply(const struct job *j, enum tqk_source_avx512 source, con
     }
 }
 
-/* Sums of rows and 16 or 2 x 16 dims. */
-TQK_INLINE void dot(struct job *j, enum tqk_source_avx512 source, const struct tqk_quads_avx512 *q,
-                    uint32_t first_row, uint32_t rows, __m512i *sum) {
+/* Sums of rows and 16 or 2 x 16 dims. As in score_int_avx512.c, the loop has locals only, and
+ * what does not change is known to the compiler: whether a word has a slab of its own, and
+ * whether lines are whole, as in all pages but those of 16 tokens. */
+TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool whole,
+                    const struct tqk_quads_avx512 *q, const uint8_t *weights, uint32_t rows,
+                    __m512i *high, __m512i *low) {
     const uint32_t n = columns(rows), halves = 2 / tqk_operands_avx512(source);
-    const uint8_t *weights = j->weights.bytes + (size_t)first_row * TQK_WEIGHTS_BYTES_AVX512;
-    const uint8_t *ahead = j->codes.ahead;
-    uint32_t per_lane = j->l->dim_pad / 32, octets = j->l->group / 8;
+    const bool plain = source == TQK_LM4 || source == TQK_INT8;
+    const uint32_t octets = whole ? 4 : 2, groups = j->groups * halves, per_lane = j->per_lane;
+    uint32_t word = j->first_group * halves * per_lane;
+    const struct tqk_table_avx512 table = j->table;
+    struct tqk_codes_avx512 codes = j->codes;
+    const size_t step = plain ? per_lane * codes.slab : 0;
+    size_t at[8];
+    codes.lanes = whole ? 0xffff : 0x00ff;
+    TQK_UNROLL
+    for (uint32_t i = 0; i < 4 * n; i++) {
+        at[i] = q[i / 4].at[i % 4] + (plain ? (word + q[i / 4].word[i % 4]) * codes.slab : 0);
+        TQK_KEEP_ADDRESS(at[i]);
+    }
+    for (uint32_t g = 0; g < groups; g++) {
+        __m512i x[2][4];
+        TQK_UNROLL
+        for (uint32_t i = 0; i < 4 * n; i++) {
+            x[i / 4][i % 4] =
+                plain ? tqk_line_avx512(&codes, 0, at[i])
+                      : tqk_word_avx512(&codes, source, word + q[i / 4].word[i % 4], at[i]);
+        }
+        tqk_transpose_avx512(x[0]);
+        if (n == 2)
+            tqk_transpose_avx512(x[1]);
+        word += per_lane;
+        codes.at += step;
+        TQK_UNROLL
+        for (uint32_t t = 0; t < octets; t++) {
+            __m512i words[2] = {x[0][t], n == 2 ? x[1][t] : x[0][t]};
+            multiply(&table, source, words, weights + (size_t)t * 16, rows, high, low);
+        }
+        if (source == TQK_INT8) /* the other half of the octets */
+            weights += g % 2 ? octets * 16 - 4 : 4;
+        else
+            weights += octets * 16;
+    }
+}
+
+/* Adds the sums of `rows` rows to their states, 16 dims from `dim` on, or 2 x 16. */
+TQK_INLINE void sum_rows(const struct job *j, enum tqk_source_avx512 source, uint32_t dim,
+                         const struct tqk_quads_avx512 *q, uint32_t first_row, uint32_t rows) {
+    const uint32_t n = columns(rows);
     __m512i high[8], low[8];
     TQK_UNROLL
     for (uint32_t i = 0; i < rows * n; i++) {
         high[i] = _mm512_setzero_si512();
         low[i] = _mm512_set1_epi32(j->weights.half[first_row + i / n]);
     }
-    for (uint32_t g = 0; g < j->groups * halves; g++) {
-        uint32_t word = (j->first_group * halves + g) * per_lane;
-        __m512i x[2][4];
-        TQK_UNROLL
-        for (uint32_t c = 0; c < n; c++) {
-            TQK_UNROLL
-            for (uint32_t i = 0; i < 4 && first_row == 0; i++) {
-                ahead = tqk_ahead_avx512(ahead, tqk_line_step_avx512(source));
-            }
-            load_group(j, source, &q[c], word, x[c]);
-        }
-        TQK_UNROLL
-        for (uint32_t t = 0; t < 4; t++) {
-            __m512i words[2] = {x[0][t], n == 2 ? x[1][t] : x[0][t]};
-            size_t octet = (size_t)(g / halves) * octets + t;
-            if (t < octets)
-                multiply(j, source, words, weights + octet * 16 + g % halves * 4, rows, high, low);
-        }
-    }
-    j->codes.ahead = ahead;
-    TQK_UNROLL
-    for (uint32_t i = 0; i < rows * n; i++) {
-        sum[i] = _mm512_add_epi32(_mm512_slli_epi32(high[i], 8), low[i]);
-    }
-}
-
-/* Adds the sums of `rows` rows to their states, 16 dims from `dim` on, or 2 x 16. */
-TQK_INLINE void sum_rows(struct job *j, enum tqk_source_avx512 source, uint32_t dim,
-                         const struct tqk_quads_avx512 *q, uint32_t first_row, uint32_t rows) {
-    const uint32_t n = columns(rows);
-    __m512i sum[8];
-    dot(j, source, q, first_row, rows, sum);
+    const uint8_t *weights = j->weights.bytes + (size_t)first_row * TQK_WEIGHTS_BYTES_AVX512;
+    if (j->codes.lanes == 0xffff)
+        dot(j, source, true, q, weights, rows, high, low);
+    else
+        dot(j, source, false, q, weights, rows, high, low);
     TQK_UNROLL
     for (uint32_t i = 0; i < rows * n; i++) {
         uint32_t r = first_row + i / n;
         struct tqk_state_avx512 *s = (void *)(j->states + r * j->state_bytes);
         float *acc = s->acc + dim + i % n * 16;
+        __m512 sum = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high[i], 8), low[i]));
         __m512 scale = _mm512_set1_ps(j->weights.scale[r]);
-        __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i]), scale, _mm512_loadu_ps(acc));
-        _mm512_storeu_ps(acc, x);
+        _mm512_storeu_ps(acc, _mm512_fmadd_ps(sum, scale, _mm512_loadu_ps(acc)));
     }
 }
 
-/* 32 dims of all rows. */
-TQK_INLINE void sum_dims(struct job *j, enum tqk_source_avx512 source, uint32_t dim,
-                         const struct tqk_quads_avx512 q[2], uint32_t n_rows) {
-    for (uint32_t r = 0; r < n_rows;) {
-        uint32_t left = n_rows - r;
-        if (left == 1) {
-            sum_rows(j, source, dim, q, r, 1);
-            r += 1;
-        } else if (left == 2) {
-            sum_rows(j, source, dim, q, r, 2);
-            r += 2;
-        } else if (left == 3) {
-            sum_rows(j, source, dim, q, r, 3);
-            sum_rows(j, source, dim + 16, q + 1, r, 3);
-            r += 3;
-        } else if (left < 8) {
-            sum_rows(j, source, dim, q, r, 4);
-            sum_rows(j, source, dim + 16, q + 1, r, 4);
-            r += 4;
-        } else {
-            sum_rows(j, source, dim, q, r, 8);
-            sum_rows(j, source, dim + 16, q + 1, r, 8);
-            r += 8;
-        }
+/* 32 dims of some rows, in functions of their own, so that each has all registers. */
+typedef void rows_fn(const struct job *j, uint32_t dim, const struct tqk_quads_avx512 q[2],
+                     uint32_t first_row);
+#define ROWS(name, source, rows)                                                             \
+    static __attribute__((noinline)) void name##_##rows(                                     \
+        const struct job *j, uint32_t dim, const struct tqk_quads_avx512 q[2], uint32_t r) { \
+        sum_rows(j, source, dim, q, r, rows);                                                \
+        if (columns(rows) == 1)                                                              \
+            sum_rows(j, source, dim + 16, q + 1, r, rows);                                   \
     }
-}
+#define BLOCKS(name, source)                                                       \
+    ROWS(name, source, 1)                                                          \
+    ROWS(name, source, 2)                                                          \
+    ROWS(name, source, 3)                                                          \
+    ROWS(name, source, 4)                                                          \
+    ROWS(name, source, 8)                                                          \
+    static rows_fn *const name[9] = {NULL, name##_1, name##_2, name##_3, name##_4, \
+                                     NULL, NULL,     NULL,     name##_8};
+BLOCKS(lm4, TQK_LM4)
+BLOCKS(lm3, TQK_LM3)
+BLOCKS(lm2, TQK_LM2)
+BLOCKS(int8, TQK_INT8)
 
-TQK_INLINE void accumulate(const struct tqi_rows *v, enum tqk_source_avx512 source,
-                           const struct tqi_tile *tile, const float *probabilities, uint32_t n_rows,
-                           uint32_t score_stride, void *states, size_t state_bytes, void *scratch) {
+static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
+                       const struct tqi_tile *tile, const float *probabilities, uint32_t n_rows,
+                       uint32_t score_stride, void *states, size_t state_bytes, void *scratch) {
     const struct tqi_layout *l = &v->layout;
-    struct job j = {.l = l,
-                    .codes = tqk_codes_of_v_avx512(l, tile),
+    struct job j = {.codes = tqk_codes_of_v_avx512(l, tile),
                     .table = tqk_table_of_avx512(v, 0),
                     .states = states,
-                    .state_bytes = state_bytes};
+                    .state_bytes = state_bytes,
+                    .per_lane = l->dim_pad / 32};
     tqk_prefetch_gains_avx512(l, tile);
     tqk_rescale_states_avx512(l, states, state_bytes, n_rows);
     for (uint32_t token = tile->first / l->group * l->group; token < tile->last;
@@ -165,19 +167,23 @@ TQK_INLINE void accumulate(const struct tqi_rows *v, enum tqk_source_avx512 sour
             struct tqk_quads_avx512 q[2];
             q[0] = tqk_next_quads_avx512(&walk);
             q[1] = tqk_next_quads_avx512(&walk);
-            sum_dims(&j, source, dim, q, n_rows);
+            j.codes.ahead = tqk_ahead_avx512(j.codes.ahead, 4 * j.groups * l->group * l->bits);
+            for (uint32_t r = 0, rows; r < n_rows; r += rows) {
+                rows = tqk_rows_together_avx512(n_rows - r);
+                by_rows[rows](&j, dim, q, r);
+            }
         }
     }
 }
 
-#define ACCUMULATE(format, source)                                                                 \
+#define ACCUMULATE(format)                                                                         \
     void tqk_accumulate_##format##_avx512(                                                         \
         const struct tqi_rows *v, const struct tqi_tile *tile, const void *probabilities,          \
         uint32_t n_rows, uint32_t score_stride, void *states, size_t state_bytes, void *scratch) { \
-        accumulate(v, source, tile, probabilities, n_rows, score_stride, states, state_bytes,      \
+        accumulate(v, format, tile, probabilities, n_rows, score_stride, states, state_bytes,      \
                    scratch);                                                                       \
     }
-ACCUMULATE(lm4, TQK_LM4)
-ACCUMULATE(lm3, TQK_LM3)
-ACCUMULATE(lm2, TQK_LM2)
-ACCUMULATE(int8, TQK_INT8)
+ACCUMULATE(lm4)
+ACCUMULATE(lm3)
+ACCUMULATE(lm2)
+ACCUMULATE(int8)

@@ -42,6 +42,9 @@ enum {
 /* Keeps a loaded operand in its register: compilers else fold the load into each of its
  * uses, and full-width loads are as scarce as multiplies. */
 #define TQK_KEEP(x) __asm__("" : "+v"(x))
+/* The same for an address: compilers else keep some in vector registers, where they wait behind
+ * the arithmetic. */
+#define TQK_KEEP_ADDRESS(x) __asm__("" : "+r"(x))
 #define TQK_INLINE static inline __attribute__((always_inline))
 
 /* A query row. Integer formats: 4 high bytes and 4 low bytes for every 4 dims follow, see

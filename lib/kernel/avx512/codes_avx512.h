@@ -73,10 +73,18 @@ TQK_INLINE __m512i tqk_line2_avx512(const struct tqk_codes_avx512 *c, uint32_t w
 enum tqk_source_avx512 { TQK_LM4, TQK_LM3, TQK_LM2, TQK_INT8 };
 
 /* Values of the codes, repeated: the permutation reads six bits of an index and only the low
- * ones are the code. low, high: see tqk_pairs_avx512(). */
+ * ones are the code. The others spread the nibbles of codes 0..3 and 4..7 over bytes. */
 struct tqk_table_avx512 {
-    __m512i bytes, low, high;
+    __m512i bytes;
+    __m512i low_shift, high_shift; /* of every nibble, for VPMULTISHIFTQB */
+    __m512i low_pair, high_pair;   /* its byte in a word or in the word shifted, for VPERMT2B */
 };
+
+/* Nibbles first .. first + 3 of both words of a 64-bit lane to the low bits of bytes. */
+static inline __m512i tqk_shifts_avx512(int first) {
+    int64_t word = (4 * first) * 0x01010101LL + 0x0c080400LL;
+    return _mm512_set1_epi64(word | (word + 0x20202020LL) << 32);
+}
 
 /* Selects bytes `first` and `first` + 1 of every word of one register, each followed by the
  * same byte of another. */
@@ -100,19 +108,14 @@ static inline struct tqk_table_avx512 tqk_table_of_avx512(const struct tqi_rows 
     /* 4 bits: floor(v2 / 2), the other half is added later; else v2 is even. */
     __m256i value = _mm256_srai_epi16(_mm256_permutexvar_epi16(index, v2), 1);
     __m128i bytes = _mm256_cvtepi16_epi8(_mm256_add_epi16(value, _mm256_set1_epi16((short)bias)));
-    struct tqk_table_avx512 t = {_mm512_broadcast_i32x4(bytes), tqk_pairs_avx512(0),
-                                 tqk_pairs_avx512(2)};
+    struct tqk_table_avx512 t = {_mm512_broadcast_i32x4(bytes), tqk_shifts_avx512(0),
+                                 tqk_shifts_avx512(4), tqk_pairs_avx512(0), tqk_pairs_avx512(2)};
     return t;
 }
 
 /* Operands of 4 elements along the sum that one word gives. */
 TQK_INLINE uint32_t tqk_operands_avx512(enum tqk_source_avx512 source) {
     return source == TQK_INT8 ? 1 : 2;
-}
-
-/* Bytes of a page that one line of a word stands for. */
-TQK_INLINE uint32_t tqk_line_step_avx512(enum tqk_source_avx512 source) {
-    return source == TQK_LM3 ? 48 : source == TQK_LM2 ? 32 : 64;
 }
 
 TQK_INLINE __m512i tqk_word_avx512(const struct tqk_codes_avx512 *c, enum tqk_source_avx512 source,
@@ -129,10 +132,10 @@ static inline bool tqk_splits_nibbles_avx512(const struct tqi_rows *rows) {
     return rows->format->kind == TQI_KIND_LM && rows->format->bits < 4;
 }
 
-/* Operands of a word. Multiplies run on two of four ports, so nothing here asks for these two
- * alone, as VPMULTISHIFTQB does. */
+/* Operands of a word for `rows` rows. VPMULTISHIFTQB takes a turn of the multipliers: with many
+ * rows they have none to spare (Zen 4). */
 TQK_INLINE void tqk_expand_avx512(const struct tqk_table_avx512 *t, enum tqk_source_avx512 source,
-                                  __m512i word, __m512i out[2]) {
+                                  uint32_t rows, __m512i word, __m512i out[2]) {
     if (source == TQK_INT8) {
         out[0] = _mm512_xor_si512(word, t->bytes);
         return;
@@ -141,8 +144,10 @@ TQK_INLINE void tqk_expand_avx512(const struct tqk_table_avx512 *t, enum tqk_sou
     if (source == TQK_LM4) { /* XOR placement */
         const __m512i level = _mm512_set1_epi8(7);
         __m512i shifted = high;
-        low = _mm512_permutex2var_epi8(word, t->low, shifted);
-        high = _mm512_permutex2var_epi8(word, t->high, shifted);
+        low = rows < 8 ? _mm512_multishift_epi64_epi8(t->low_shift, word)
+                       : _mm512_permutex2var_epi8(word, t->low_pair, shifted);
+        high = rows < 8 ? _mm512_multishift_epi64_epi8(t->high_shift, word)
+                        : _mm512_permutex2var_epi8(word, t->high_pair, shifted);
         low = _mm512_ternarylogic_epi32(level, low, shifted, 0xca); /* level ? low : shifted */
         high = _mm512_ternarylogic_epi32(level, high, word, 0xca);
     }

@@ -7,11 +7,15 @@
 
 #include "kernel/avx512/avx512.h"
 
-/* 4 bytes to every lane. */
+/* 4 bytes to every lane, by the load port: compilers would load them into a general register to
+ * use them twice, and the way from there costs a shuffle. */
 TQK_INLINE __m512i tqk_spread32_avx512(const uint8_t *at) {
-    int32_t x;
-    memcpy(&x, at, sizeof x);
-    return _mm512_set1_epi32(x);
+    struct four {
+        uint8_t byte[4];
+    };
+    __m512i x;
+    __asm__("vpbroadcastd %1, %0" : "=v"(x) : "m"(*(const struct four *)at));
+    return x;
 }
 
 /* Where the scores of 16 tokens of a tile go. */
@@ -34,9 +38,12 @@ static inline struct tqk_target_avx512 tqk_target_avx512(const struct tqi_tile *
 /* Scores of one row. What leaves binary32 saturates, so that finite rows stay finite; NaN stays. */
 TQK_INLINE void tqk_put_scores_avx512(const struct tqk_target_avx512 *t, uint32_t r, __m512 s) {
     s = _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), _mm512_min_ps(_mm512_set1_ps(FLT_MAX), s));
-    if (t->keep != t->mask)
-        s = _mm512_maskz_compress_ps(t->keep, s);
-    _mm512_mask_storeu_ps(t->scores + (size_t)r * t->stride, t->mask, s);
+    float *to = t->scores + (size_t)r * t->stride;
+    if (t->keep == 0xffff) { /* masked stores are slow, and so are loads that follow them */
+        _mm512_storeu_ps(to, s);
+        return;
+    }
+    _mm512_mask_storeu_ps(to, t->mask, _mm512_maskz_compress_ps(t->keep, s));
 }
 
 /* Rows that are taken together when so many are left. */

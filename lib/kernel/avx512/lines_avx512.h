@@ -39,7 +39,8 @@ static inline void tqk_prefetch_gains_avx512(const struct tqi_layout *v,
  * themselves are taken in another order. Into the second level: the first has room for too few
  * lines on their way to cover the time of a memory access. */
 TQK_INLINE const uint8_t *tqk_ahead_avx512(const uint8_t *ahead, uint32_t bytes) {
-    _mm_prefetch((const char *)ahead, _MM_HINT_T1);
+    for (uint32_t i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)ahead + i, _MM_HINT_T1);
     return ahead + bytes;
 }
 

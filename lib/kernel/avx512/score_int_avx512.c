@@ -108,7 +108,6 @@ struct block {
     struct tqk_table_avx512 table;
     uint32_t word, words; /* the first of a lane, how many */
     size_t at;            /* of the tokens in a slab */
-    const uint8_t *ahead; /* what to prefetch */
     size_t query_bytes;
     __m512 gain;
     struct tqk_target_avx512 target;
@@ -124,7 +123,7 @@ TQK_INLINE void multiply(const struct tqk_table_avx512 *table, enum tqk_source_a
                          __m512i word, const uint8_t *query, size_t query_bytes, uint32_t rows,
                          __m512i *high, __m512i *low) {
     __m512i x[2];
-    tqk_expand_avx512(table, source, word, x);
+    tqk_expand_avx512(table, source, rows, word, x);
     TQK_UNROLL
     for (uint32_t i = 0; i < tqk_operands_avx512(source); i++) {
         TQK_UNROLL
@@ -146,14 +145,12 @@ TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const 
     const uint32_t words = b->words;
     const bool plain = source == TQK_LM4 || source == TQK_INT8; /* a slab a word */
     struct tqk_codes_avx512 codes = b->codes;
-    const uint8_t *ahead = b->ahead;
     codes.lanes = 0xffff; /* lines of keys are whole */
     codes.at += plain ? b->at + b->word * codes.slab : 0;
     for (uint32_t w = 0; w < words; w++) {
         __m512i x[4];
         TQK_UNROLL
         for (uint32_t i = 0; i < 4; i++) {
-            ahead = tqk_ahead_avx512(ahead, tqk_line_step_avx512(source));
             x[i] = plain ? tqk_line_avx512(&codes, 0, i * 64)
                          : tqk_word_avx512(&codes, source, b->word + w, b->at + i * 64);
         }
@@ -220,14 +217,16 @@ static void score(const struct tqi_rows *k, rows_fn *const by_rows[9], const str
                       .table = tqk_table_of_avx512(k, 128),
                       .words = l->dim_pad / (l->bits == 8 ? 16 : 32),
                       .query_bytes = tqk_query_bytes_avx512(k)};
-    for (uint32_t token = tile->first & ~15u; token < tile->last; token += 16) {
+    uint32_t token = tile->first & ~15u;
+    b.codes.ahead += (size_t)token * l->dim_pad / 8 * l->bits;
+    for (; token < tile->last; token += 16) {
         const uint8_t *gains = tile->blob + l->gains + (size_t)token * 2;
         uint32_t group = l->group == 32 ? token / 32 : token / 16, rows;
         b.gain = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)gains));
         b.target = tqk_target_avx512(tile, scores, score_stride, token);
         b.word = group * b.words;
         b.at = (size_t)(token - group * l->group) * 16;
-        b.ahead = b.codes.ahead + (size_t)token * l->dim_pad / 8 * l->bits;
+        b.codes.ahead = tqk_ahead_avx512(b.codes.ahead, 2 * l->dim_pad * l->bits);
         for (uint32_t r = 0; r < n_rows; r += rows) {
             rows = tqk_rows_together_avx512(n_rows - r);
             by_rows[rows](&b, queries, r);

@@ -106,9 +106,9 @@ static void multiply(struct job *j, const struct tqi_tile *tile, uint32_t row, c
     j->largest[row] = most;
 }
 
-/* Rows [row, + 4). */
-static void round_4(struct job *j, struct tqk_weights_avx512 *weights, bool has_half,
-                    uint32_t row) {
+/* Rows [row, + n), n up to 4. */
+static void round_rows(struct job *j, struct tqk_weights_avx512 *weights, bool has_half,
+                       uint32_t row, uint32_t n) {
     __m512 top = largest_of_4(j->largest + row);
     /* The reciprocal must not overflow. */
     __mmask16 small = _mm512_cmp_ps_mask(top, _mm512_set1_ps(0x1p-100f), _CMP_LT_OQ);
@@ -116,11 +116,11 @@ static void round_4(struct job *j, struct tqk_weights_avx512 *weights, bool has_
     __m512 factor = _mm512_div_ps(_mm512_set1_ps(TQK_WEIGHT_MAX), _mm512_mul_ps(top, up));
     __mmask16 some = _mm512_cmp_ps_mask(top, _mm512_setzero_ps(), _CMP_GT_OQ);
     factor = _mm512_maskz_mul_ps(some, factor, up);
-    __m512i sum[4];
+    __m512i sum[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
+                      _mm512_setzero_si512()};
     float factors[16];
     _mm512_storeu_ps(factors, factor);
-    TQK_UNROLL
-    for (uint32_t r = 0; r < 4; r++) {
+    for (uint32_t r = 0; r < n; r++) {
         const float *from = j->products + (size_t)(row + r) * TQK_BLOCK_AVX512;
         const __m512 f = _mm512_set1_ps(factors[4 * r]);
         __m512i x[REGISTERS];
@@ -154,12 +154,10 @@ void tqk_weigh_avx512(const struct tqi_rows *v, const struct tqi_tile *tile,
         j.gain[i] = gains_at(v, tile, token + i * 16);
     for (uint32_t r = 0; r < n_rows; r++)
         multiply(&j, tile, r, probabilities + (size_t)r * score_stride);
-    for (uint32_t r = n_rows; r % 4; r++) {
+    for (uint32_t r = n_rows; r % 4; r++)
         j.largest[r] = _mm512_setzero_ps();
-        memset(j.products + (size_t)r * TQK_BLOCK_AVX512, 0, TQK_BLOCK_AVX512 * sizeof(float));
-    }
     for (uint32_t r = 0; r < n_rows; r += 4)
-        round_4(&j, weights, tqk_has_half_avx512(v), r);
+        round_rows(&j, weights, tqk_has_half_avx512(v), r, n_rows - r < 4 ? n_rows - r : 4);
 }
 
 void tqk_rescale_states_avx512(const struct tqi_layout *l, char *states, size_t state_bytes,

@@ -1,0 +1,216 @@
+/*
+ * Vector search on codes: how often the nearest vector is among the k best by coded inner product.
+ *
+ *     vector_search [VECTORS.f32 DIM]
+ *
+ * The file holds rows of DIM floats; the last QUERIES rows ask. Without one, clustered random rows
+ * are made. Rows are normalised, and padded with zeros to a length that can be rotated.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tq/tq.h"
+
+enum { QUERIES = 200, ROWS = 1000, DIM = 96, CENTRES = 100, LIST = 64, CUTS = 7 };
+
+struct rows {
+    size_t n;
+    uint32_t dim; /* padded */
+    float *x;
+};
+
+static const size_t cuts[CUTS] = {1, 2, 4, 8, 16, 32, LIST};
+
+static void die(const char *what, const char *why) {
+    fprintf(stderr, "vector_search: %s: %s\n", what, why);
+    exit(1);
+}
+
+static void must(tq_status status) {
+    if (status != TQ_OK)
+        die(tq_status_name(status), tq_last_error());
+}
+
+static void *take(size_t n, size_t size) {
+    void *p = calloc(n ? n : 1, size);
+    if (!p)
+        die("memory", "not enough");
+    return p;
+}
+
+static double seconds(void) {
+    struct timespec t;
+    (void)timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- rows ------------------------------------------------------------------------------ */
+
+static tq_codec *codec_of(tq_context *ctx, tq_format format, uint32_t dim) {
+    tq_codec_config config = {
+        .struct_size = sizeof config, .format = format, .dim = dim, .seed = 1};
+    tq_codec *codec = NULL;
+    return tq_codec_create(ctx, &config, &codec) == TQ_OK ? codec : NULL;
+}
+
+/* The next length that the formats can rotate. */
+static uint32_t padded(tq_context *ctx, uint32_t dim) {
+    for (uint32_t d = (dim + 15) / 16 * 16; d <= 4096; d += 16) {
+        tq_codec *codec = codec_of(ctx, TQ_FORMAT_LM4, d);
+        tq_codec_destroy(codec);
+        if (codec)
+            return d;
+    }
+    die("dim", "too long");
+    return 0;
+}
+
+static void normalise(struct rows *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        float *x = r->x + i * r->dim;
+        double norm = 0;
+        for (uint32_t d = 0; d < r->dim; d++)
+            norm += (double)x[d] * (double)x[d];
+        for (uint32_t d = 0; norm > 0 && d < r->dim; d++)
+            x[d] = (float)((double)x[d] / sqrt(norm));
+    }
+}
+
+static struct rows read_rows(tq_context *ctx, const char *path, uint32_t dim) {
+    FILE *file = fopen(path, "rb");
+    if (!file || dim == 0 || fseek(file, 0, SEEK_END))
+        die(path, "can't be read");
+    struct rows r = {.n = (size_t)ftell(file) / (dim * sizeof(float)), .dim = padded(ctx, dim)};
+    if (r.n <= 2 * QUERIES || fseek(file, 0, SEEK_SET))
+        die(path, "too few rows");
+    r.x = take(r.n * r.dim, sizeof *r.x);
+    for (size_t i = 0; i < r.n; i++)
+        if (fread(r.x + i * r.dim, sizeof(float), dim, file) != dim)
+            die(path, "can't be read");
+    (void)fclose(file);
+    normalise(&r);
+    return r;
+}
+
+static float random_number(void) {
+    static uint64_t state = 1;
+    double sum = 0;
+    for (int i = 0; i < 6; i++) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        sum += (double)(state >> 40) * 0x1p-24 - 0.5;
+    }
+    return (float)sum;
+}
+
+static struct rows make_rows(void) {
+    struct rows r = {.n = ROWS + QUERIES, .dim = DIM};
+    float *centres = take((size_t)CENTRES * DIM, sizeof *centres);
+    r.x = take(r.n * DIM, sizeof *r.x);
+    for (int i = 0; i < CENTRES * DIM; i++)
+        centres[i] = random_number();
+    for (size_t i = 0; i < r.n * DIM; i++)
+        r.x[i] = centres[i / DIM % CENTRES * DIM + i % DIM] + 0.7f * random_number();
+    free(centres);
+    normalise(&r);
+    return r;
+}
+
+/* ---- search ---------------------------------------------------------------------------- */
+
+static size_t best_of(const float *scores, size_t n) {
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (scores[i] > scores[best])
+            best = i;
+    return best;
+}
+
+static size_t exact_best(const struct rows *r, size_t n, const float *query) {
+    float *scores = take(n, sizeof *scores);
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t d = 0; d < r->dim; d++)
+            scores[i] += query[d] * r->x[i * r->dim + d];
+    size_t best = best_of(scores, n);
+    free(scores);
+    return best;
+}
+
+/* Place of a row in the order of its estimates. */
+static size_t rank_of(const float *scores, size_t n, size_t row) {
+    size_t rank = 0;
+    for (size_t i = 0; i < n; i++)
+        rank += scores[i] > scores[row] || (scores[i] == scores[row] && i < row);
+    return rank;
+}
+
+struct result {
+    double recall[CUTS], encode_seconds, search_seconds;
+    size_t row_bytes;
+};
+
+static struct result search(tq_context *ctx, const struct rows *r, tq_format format,
+                            const size_t *truth) {
+    struct result s = {.row_bytes = 0};
+    size_t n = r->n - QUERIES;
+    tq_codec *codec = codec_of(ctx, format, r->dim);
+    if (!codec)
+        die("format", tq_last_error());
+    s.row_bytes = tq_codec_row_bytes(codec);
+    void *codes = take(n, s.row_bytes);
+    float *scores = take(n, sizeof *scores);
+    tq_rows_in rows = {.data = r->x};
+    double start = seconds();
+    must(tq_codec_encode(codec, n, &rows, codes));
+    s.encode_seconds = seconds() - start;
+    for (size_t q = 0; q < QUERIES; q++) {
+        tq_rows_in query = {.data = r->x + (n + q) * r->dim};
+        start = seconds();
+        must(tq_codec_dot(codec, &query, n, codes, scores));
+        s.search_seconds += seconds() - start;
+        size_t rank = rank_of(scores, n, truth[q]);
+        for (int c = 0; c < CUTS; c++)
+            s.recall[c] += rank < cuts[c] ? 1.0 / QUERIES : 0;
+    }
+    tq_codec_destroy(codec);
+    free(codes);
+    free(scores);
+    return s;
+}
+
+int main(int argc, char **argv) {
+    static const char *const names[] = {"int8", "lm4", "lm3_qjl", "lm3", "lm2_qjl", "lm2"};
+    tq_context *ctx;
+    size_t truth[QUERIES];
+    double first = 0;
+    int wrong = 0;
+    must(tq_context_create(NULL, &ctx));
+    struct rows r =
+        argc == 3 ? read_rows(ctx, argv[1], (uint32_t)strtoul(argv[2], NULL, 10)) : make_rows();
+    size_t n = r.n - QUERIES;
+    for (size_t q = 0; q < QUERIES; q++)
+        truth[q] = exact_best(&r, n, r.x + (n + q) * r.dim);
+    printf("%zu rows of %u dims, %d queries: how often the nearest is among the first k\n", n,
+           r.dim, QUERIES);
+    printf("format    bytes  encode us  dot ns");
+    for (int c = 0; c < CUTS; c++)
+        printf("   k=%-3zu", cuts[c]);
+    printf("\n");
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        tq_format format;
+        must(tq_format_find(names[f], &format));
+        struct result s = search(ctx, &r, format, truth);
+        printf("%-9s %5zu %10.2f %7.1f", names[f], s.row_bytes, s.encode_seconds * 1e6 / (double)n,
+               s.search_seconds * 1e9 / (double)n / QUERIES);
+        for (int c = 0; c < CUTS; c++)
+            printf("  %6.3f", s.recall[c]);
+        printf("\n");
+        first = f == 0 ? s.recall[0] : first; /* int8 is closest */
+        wrong += s.recall[CUTS - 1] < 0.9 || s.recall[0] > first;
+    }
+    free(r.x);
+    tq_context_destroy(ctx);
+    return argc == 3 ? 0 : wrong;
+}
