@@ -19,7 +19,8 @@
  *
  * A cache says what the layers are: formats, heads, dims, seed, and by tq_cache_set_means(),
  * tq_cache_set_fp8_scales() and tq_cache_set_sink_logits() their constants. It needs no pages of
- * its own for that: max_pages 0 on the CPU takes none.
+ * its own for that: max_pages 0 on the CPU takes none. Caches with sink_tokens or recent_tokens are
+ * refused with ::TQ_ERR_UNSUPPORTED: the engine's pages have codes only.
  *
  * @code
  * size_t page = tq_paged_page_bytes(cache, layer);          // of all kv heads

@@ -13,6 +13,10 @@ static tq_status check_device(const tq_cache *cache) {
         return tqi_fail(TQ_ERR_UNSUPPORTED,
                         "paged: device %s has no kernels for pages of the caller yet",
                         cache->ctx->device.name);
+    if (cache->config.sink_tokens || cache->config.recent_tokens)
+        return tqi_fail(TQ_ERR_UNSUPPORTED,
+                        "paged: the cache keeps sink_tokens or recent_tokens in 16 bits, for which "
+                        "pages of the caller have no room");
     return TQ_OK;
 }
 

@@ -123,23 +123,48 @@ struct acc_cache {
     tq_seq seq;
 };
 
-static inline void acc_cache_make(struct acc_cache *c, tq_format k, tq_format v, size_t d,
-                                  size_t kv_heads, size_t q_heads, uint64_t seed) {
-    tq_layer_formats formats = {k, v};
+/* With some of the first and last tokens in 16 bits. */
+static inline void acc_cache_protect(struct acc_cache *c, const tq_layer_formats *formats, size_t d,
+                                     size_t kv_heads, size_t q_heads, uint64_t seed, uint32_t sinks,
+                                     uint32_t recent) {
     tq_cache_config config = {.struct_size = sizeof config,
                               .n_layers = 1,
                               .n_kv_heads = (uint32_t)kv_heads,
                               .n_q_heads = (uint32_t)q_heads,
                               .head_dim = (uint32_t)d,
-                              .layer_formats = &formats,
-                              .seed = seed};
+                              .layer_formats = formats,
+                              .seed = seed,
+                              .sink_tokens = sinks,
+                              .recent_tokens = recent};
     *c = (struct acc_cache){.d = d, .kv_heads = kv_heads, .q_heads = q_heads};
     OK(tq_cache_create(acc_context(), &config, &c->cache));
     OK(tq_seq_create(c->cache, &c->seq));
 }
 
+static inline void acc_cache_make(struct acc_cache *c, tq_format k, tq_format v, size_t d,
+                                  size_t kv_heads, size_t q_heads, uint64_t seed) {
+    acc_cache_protect(c, &(tq_layer_formats){k, v}, d, kv_heads, q_heads, seed, 0, 0);
+}
+
 static inline void acc_cache_free(struct acc_cache *c) {
     tq_cache_destroy(c->cache);
+}
+
+/* f16 numbers; allocated. */
+static inline double *acc_widen(size_t n, const uint16_t *from) {
+    double *to = orc_alloc(n, sizeof *to);
+    for (size_t i = 0; i < n; i++)
+        to[i] = orc_f16_value(from[i]);
+    return to;
+}
+
+/* Of rows of n weights. */
+static inline double acc_mean_divergence(size_t rows, size_t n, const double *want,
+                                         const double *got) {
+    double sum = 0;
+    for (size_t i = 0; i < rows; i++)
+        sum += orc_divergence(n, want + i * n, got + i * n);
+    return sum / (double)rows;
 }
 
 static inline void acc_append(struct acc_cache *c, size_t n, const float *k, const float *v) {

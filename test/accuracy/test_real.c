@@ -65,13 +65,6 @@ static uint16_t *read_tensor(const struct st_file *file, int layer, const char *
     return rows;
 }
 
-static double *widen(size_t n, const uint16_t *from) {
-    double *to = orc_alloc(n, sizeof *to);
-    for (size_t i = 0; i < n; i++)
-        to[i] = orc_f16_value(from[i]);
-    return to;
-}
-
 static size_t n_outs(const struct layer *l) {
     return l->shape.n_queries * l->shape.n_q_heads;
 }
@@ -139,9 +132,9 @@ static bool read_layer(const struct st_file *file, int index, double scale, stru
     if (!l->v16 || !l->q16)
         fail_msg("%s: layer %d is not complete: %s", source->path, index, st_error());
     set_shape(l, k, v, q, scale);
-    l->k = widen(n_rows(l) * l->d, l->k16);
-    l->v = widen(n_rows(l) * l->d, l->v16);
-    l->q = widen(n_outs(l) * l->d, l->q16);
+    l->k = acc_widen(n_rows(l) * l->d, l->k16);
+    l->v = acc_widen(n_rows(l) * l->d, l->v16);
+    l->q = acc_widen(n_outs(l) * l->d, l->q16);
     l->out = orc_alloc(n_outs(l) * l->d, sizeof(double));
     l->weights = orc_alloc(n_weights(l), sizeof(double));
     l->scores = orc_alloc(n_weights(l), sizeof(double));
@@ -225,14 +218,6 @@ static double logit_error(const struct layer *l, const double *k) {
     return worst;
 }
 
-static double mean_divergence(const struct layer *l, const double *weights) {
-    double sum = 0;
-    size_t n = l->shape.n_keys;
-    for (size_t i = 0; i < n_outs(l); i++)
-        sum += orc_divergence(n, l->weights + i * n, weights + i * n);
-    return sum / (double)n_outs(l);
-}
-
 static struct outcome judge(const struct layer *l, const float *k, const float *v, const float *out,
                             const float *lse) {
     size_t n = n_outs(l) * l->d;
@@ -246,7 +231,7 @@ static struct outcome judge(const struct layer *l, const float *k, const float *
     for (size_t i = 0; i < n_outs(l); i++)
         o.lse = fmax(o.lse, fabs((double)lse[i] - want_lse[i]) / fmax(1, fabs(want_lse[i])));
     o.out = orc_relative_l2(n, got, l->out);
-    o.divergence = mean_divergence(l, weights);
+    o.divergence = acc_mean_divergence(n_outs(l), l->shape.n_keys, l->weights, weights);
     o.logit = logit_error(l, k64);
     free(k64);
     free(v64);
@@ -257,12 +242,14 @@ static struct outcome judge(const struct layer *l, const float *k, const float *
     return o;
 }
 
-static struct outcome run(const struct layer *l, const tq_variant_info *variant, bool centred) {
+static struct outcome run_with(const struct layer *l, const tq_variant_info *variant, bool centred,
+                               uint32_t sinks, uint32_t recent) {
     float *k = acc_floats(n_rows(l) * l->d), *v = acc_floats(n_rows(l) * l->d);
     float *out = acc_floats(n_outs(l) * l->d), *lse = acc_floats(n_outs(l));
     struct acc_cache c;
-    acc_cache_make(&c, variant->k_format, variant->v_format, l->d, l->shape.n_kv_heads,
-                   l->shape.n_q_heads, SEED);
+    tq_layer_formats formats = {variant->k_format, variant->v_format};
+    acc_cache_protect(&c, &formats, l->d, l->shape.n_kv_heads, l->shape.n_q_heads, SEED, sinks,
+                      recent);
     append16(&c, l, centred);
     attend16(&c, l, out, lse);
     acc_read(&c, l->shape.n_keys, k, v);
@@ -273,6 +260,10 @@ static struct outcome run(const struct layer *l, const tq_variant_info *variant,
     free(out);
     free(lse);
     return o;
+}
+
+static struct outcome run(const struct layer *l, const tq_variant_info *variant, bool centred) {
+    return run_with(l, variant, centred, 0, 0);
 }
 
 /* ---- tests ---- */
@@ -352,6 +343,32 @@ static void test_centring(void **state) {
         check_layer(&model.layers[i]);
 }
 
+/* The first 16 and the last 64 tokens in 16 bits lower both errors of centred codes, the more the
+ * more weight these tokens have. */
+static void test_protected(void **state) {
+    static const tq_variant some[] = {TQ_VARIANT_4BIT_NC, TQ_VARIANT_K3V4_NC, TQ_VARIANT_3BIT_NC};
+    (void)state;
+    for (size_t v = 0; v < COUNT(some); v++) {
+        double out[3] = {0, 0, 0}, divergence[3] = {0, 0, 0};
+        tq_variant_info info = acc_variant_at(some[v] - 1);
+        assert_int_equal(info.id, some[v]);
+        for (size_t i = 0; i < model.n_layers; i++)
+            for (uint32_t kind = 0; kind < 3; kind++) {
+                const struct layer *l = &model.layers[i];
+                struct outcome o = run_with(l, &info, true, kind > 0 ? 16 : 0, kind > 1 ? 64 : 0);
+                check_exact(info.name, l, &o);
+                out[kind] += o.out / (double)model.n_layers;
+                divergence[kind] += o.divergence / (double)model.n_layers;
+            }
+        print_message("  %-8s out %.4f %.4f %.4f  KL %.4f %.4f %.4f: centred, sinks, window\n",
+                      info.name, out[0], out[1], out[2], divergence[0], divergence[1],
+                      divergence[2]);
+        AT_MOST(divergence[1], divergence[0], "%s: KL with sinks", info.name);
+        AT_MOST(divergence[2], 0.8 * divergence[0], "%s: KL with sinks and window", info.name);
+        AT_MOST(out[2], 0.8 * out[0], "%s: output with sinks and window", info.name);
+    }
+}
+
 /* A file that lacks layers must not pass for one that is fine. */
 static void test_file(void **state) {
     (void)state;
@@ -367,11 +384,13 @@ int main(void) {
         {"test_smollm2_file", test_file, NULL, NULL, NULL},
         {"test_smollm2_budgets", test_budgets, NULL, NULL, NULL},
         {"test_smollm2_centring", test_centring, NULL, NULL, NULL},
+        {"test_smollm2_protected", test_protected, NULL, NULL, NULL},
     };
     const struct CMUnitTest on_qwen[] = {
         {"test_qwen_file", test_file, NULL, NULL, NULL},
         {"test_qwen_budgets", test_budgets, NULL, NULL, NULL},
         {"test_qwen_centring", test_centring, NULL, NULL, NULL},
+        {"test_qwen_protected", test_protected, NULL, NULL, NULL},
     };
     source = &smollm2;
     int failures = cmocka_run_group_tests(on_smollm2, open_model, close_model);

@@ -214,6 +214,28 @@ static void test_layer_is_in_use(void **state) {
     rows[3] = 0;
 }
 
+/* Tokens beside the codes have no place in the caller's pages. */
+static void test_protected_tokens(void **state) {
+    (void)state;
+    size_t size = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        tq_cache_config c = r.c;
+        tq_cache *cache = NULL;
+        c.variant = 0;
+        c.sink_tokens = i ? 0 : 4;
+        c.recent_tokens = i ? 16 : 0;
+        OK(tq_cache_create(r.ctx, &c, &cache));
+        FAILS(tq_paged_append(cache, 0, &pool, slots, 3, &in, &in, NULL), TQ_ERR_UNSUPPORTED,
+              "recent_tokens");
+        FAILS(tq_paged_attend(cache, 0, &pool, &seqs, NULL, &in, &to, NULL, work.data, work_size,
+                              NULL),
+              TQ_ERR_UNSUPPORTED, "recent_tokens");
+        FAILS(tq_paged_workspace(cache, 1, 1, 1, &size), TQ_ERR_UNSUPPORTED, "recent_tokens");
+        guard_unwritten(&memory);
+        tq_cache_destroy(cache);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
 
 int main(void) {
@@ -224,6 +246,7 @@ int main(void) {
         TEST(test_sequences),
         TEST(test_params_and_workspace),
         TEST(test_workspace_is_monotone),
+        TEST(test_protected_tokens),
         TEST(test_nothing_to_do),
         TEST(test_layer_is_in_use),
     };

@@ -62,6 +62,9 @@ void pair_check_pages(struct pair *p, tq_seq seq, const char *what);
 /* Compares the decoded rows: one check. */
 void pair_check_rows(struct pair *p, tq_seq seq, const char *what);
 /* Attention of random queries: compares out and lse, one check. */
+void pair_check_params(struct pair *p, tq_seq seq, uint32_t n_queries,
+                       const tq_attend_params *params, const char *what);
+/* The same without window and softcap. */
 void pair_check_attend(struct pair *p, tq_seq seq, uint32_t n_queries, uint32_t flags,
                        const char *what);
 
@@ -73,6 +76,7 @@ void check_sequences(void);
 void check_snapshots(void);
 void check_device(void);
 void check_batches(void);
+void check_windows(void);
 void check_random(void);
 void check_sanitize(void);
 void check_batches_sanitize(void);

@@ -258,10 +258,10 @@ static struct result run_gpu(struct pair *p, tq_seq seq, uint32_t n, tq_attend_p
     return r;
 }
 
-void pair_check_attend(struct pair *p, tq_seq seq, uint32_t n_queries, uint32_t flags,
-                       const char *what) {
+void pair_check_params(struct pair *p, tq_seq seq, uint32_t n_queries,
+                       const tq_attend_params *given, const char *what) {
     const tq_cache_config *c = &p->config;
-    tq_attend_params params = {.struct_size = sizeof params, .flags = flags};
+    tq_attend_params params = *given;
     size_t n_lse = (size_t)n_queries * c->n_q_heads, n_out = n_lse * c->v_head_dim;
     struct both q = make_rows(TQ_BF16, n_queries, c->n_q_heads, c->head_dim, 0);
     struct result a = {calloc(n_out, 4), calloc(n_lse, 4)};
@@ -278,4 +278,10 @@ void pair_check_attend(struct pair *p, tq_seq seq, uint32_t n_queries, uint32_t 
     free(b.out);
     free(b.lse);
     drop(&q);
+}
+
+void pair_check_attend(struct pair *p, tq_seq seq, uint32_t n_queries, uint32_t flags,
+                       const char *what) {
+    tq_attend_params params = {.struct_size = sizeof params, .flags = flags};
+    pair_check_params(p, seq, n_queries, &params, what);
 }
