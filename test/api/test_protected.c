@@ -183,6 +183,33 @@ static void test_allocations_fail(void **state) {
     rig_close(&r);
 }
 
+/* Shared pages of codes can't be copied: the rows in 16 bits stay too. */
+static void test_failed_remove(void **state) {
+    struct rig r = {0};
+    struct rng rng = {59};
+    enum { N = 60 };
+    float before[2][N * HEADS * DIM], after[N * HEADS * DIM];
+    tq_cache_config c = config_of(16, 8);
+    (void)state;
+    c.max_pages = 2;
+    rig_open(&r, &c);
+    tq_seq seq = rig_seq(&r);
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        rig_append_random(&r, seq, l, N, &rng);
+        rig_read(&r, seq, l, 0, N, before[l], NULL);
+    }
+    tq_seq fork = rig_fork(&r, seq, UINT64_MAX);
+    FAILS(tq_seq_remove(r.cache, seq, 5, 3), TQ_ERR_OUT_OF_PAGES, "out of pages");
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        assert_int_equal(rig_length(&r, seq, l), N);
+        rig_read(&r, seq, l, 0, N, after, NULL);
+        assert_memory_equal(after, before[l], sizeof after);
+    }
+    OK(tq_seq_destroy(r.cache, fork));
+    OK(tq_seq_remove(r.cache, seq, 5, 3));
+    rig_close(&r);
+}
+
 static void test_refused(void **state) {
     struct rig r = {0};
     tq_cache_config c = config_of((1 << 20) + 1, 0), mla = plain_config(TQ_VARIANT_BF16, 576, 1, 1);
@@ -209,6 +236,7 @@ int main(void) {
         cmocka_unit_test(test_extreme_rows),
         cmocka_unit_test(test_footprint),
         cmocka_unit_test(test_allocations_fail),
+        cmocka_unit_test(test_failed_remove),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests_name("protected tokens", tests, NULL, NULL);
