@@ -94,7 +94,7 @@ static void choose(const tq_recommend_query *q, struct choice *best) {
 
 static const char *advice_of(const struct candidate *c, const tq_recommend_query *q) {
     int centred = q->flags & TQ_RECOMMEND_CENTRED;
-    if (q->flags & TQ_RECOMMEND_UNBIASED)
+    if (q->flags & TQ_RECOMMEND_UNBIASED && c->k->sketch)
         return "the sketch of the residual makes every score unbiased, at more variance";
     if (q->flags & TQ_RECOMMEND_LARGE_KEY_MEANS && !centred)
         return "large key means that stay in need 16-bit keys; fit the means, and 8 bits or fewer "
