@@ -36,9 +36,11 @@ static int suits(const struct candidate *c, const tq_recommend_query *q) {
     int exact = c->k->kind == TQI_KIND_F16BIT;
     if (!runs_on(c->k, q->device) || !runs_on(c->v, q->device))
         return 0;
+    if (c->k->kind == TQI_KIND_POLAR)
+        return 0; /* slower, and no closer worth the bytes */
     if (q->flags & TQ_RECOMMEND_UNBIASED)
         return c->k->sketch || exact;
-    if (c->k->sketch || c->k->kind == TQI_KIND_POLAR)
+    if (c->k->sketch)
         return 0; /* another variant is closer at these bytes */
     return !large || c->k->id == TQ_FORMAT_F16;
 }
