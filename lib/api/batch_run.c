@@ -18,7 +18,7 @@ static void note_append(tq_batch *batch, uint32_t layer, int captured) {
             tqi_exact_appended(&cache->seqs.exact, &seq->exact, layer, kept);
         }
     }
-    cache->layers[layer].appended = 1;
+    cache->layers[layer].appended = cache->layers[layer].typed = 1;
 }
 
 tq_status tq_batch_append(tq_batch *batch, uint32_t layer, const tq_rows_in *k, const tq_rows_in *v,
@@ -40,7 +40,7 @@ tq_status tq_batch_append(tq_batch *batch, uint32_t layer, const tq_rows_in *k, 
                                   .exact_view = tqi_exact_view_of_layer(cache, layer)};
     TQI_TRY(tqi_check_rows_in("k", k, c->n_kv_heads, c->head_dim, &job.k));
     TQI_TRY(tqi_check_rows_in("v", v, c->n_kv_heads, c->v_head_dim, &job.v));
-    if (!cache->layers[layer].appended)
+    if (!cache->layers[layer].typed)
         TQI_TRY(tqi_exact_set_types(cache, layer, k->dtype, v->dtype));
     TQI_TRY(device->batch_append(batch->device, &job, stream));
     note_append(batch, layer, captured);

@@ -190,6 +190,6 @@ tq_status tq_cache_reset(tq_cache *cache) {
                         cache->n_planned);
     tqi_seqs_reset(&cache->seqs);
     for (uint32_t l = 0; l < cache->config.n_layers; l++)
-        cache->layers[l].appended = 0;
+        cache->layers[l].appended = cache->layers[l].typed = 0;
     return cache->ctx->device.reset(cache->state);
 }

@@ -64,11 +64,12 @@ static tq_status cut_out(tq_cache *cache, struct tqi_seq *seq, uint64_t first, u
     TQI_TRY(tqi_scratch_open(&c.scratch, cache));
     tq_status status = whole ? cut_pages(&c) : cut_tokens(&c);
     tqi_scratch_close(&c.scratch);
-    if (status == TQ_OK)
-        for (uint32_t l = 0; l < cache->config.n_layers; l++)
-            seq->lengths[l] -= n;
+    if (status != TQ_OK)
+        return status;
+    for (uint32_t l = 0; l < cache->config.n_layers; l++)
+        seq->lengths[l] -= n;
     tqi_exact_forget(&cache->seqs.exact, &seq->exact, first, seq->lengths);
-    return status;
+    return TQ_OK;
 }
 
 tq_status tq_seq_remove(tq_cache *cache, tq_seq id, uint64_t first, uint64_t n_tokens) {

@@ -1,4 +1,5 @@
 /* Bytes that nobody vouches for to sequences: everything is checked before anything is taken. */
+#include <math.h>
 #include <string.h>
 
 #include "tq/snapshot.h"
@@ -22,8 +23,10 @@ static tq_status open_for(const tq_cache *cache, const void *buf, size_t size,
     return tqi_container_check(out, TQI_SECTION_CONSTANTS);
 }
 
+typedef tq_status check_fn(const tq_cache *cache, uint32_t layer, const struct tqi_constants *c);
+
 static tq_status match_layers(const tq_cache *cache, const struct tqi_container *c,
-                              int with_constants) {
+                              check_fn *check) {
     struct tqi_layer_reader reader = {.snapshot = c};
     while (reader.layer < cache->config.n_layers) {
         tq_layer_formats pair;
@@ -31,8 +34,7 @@ static tq_status match_layers(const tq_cache *cache, const struct tqi_container 
         uint32_t layer = reader.layer;
         TQI_TRY(tqi_next_layer(&reader, &pair, &constants));
         TQI_TRY(tqi_match_formats(cache, layer, pair, snapshot));
-        if (with_constants)
-            TQI_TRY(tqi_match_constants(cache, layer, &constants, snapshot));
+        TQI_TRY(check(cache, layer, &constants));
     }
     return TQ_OK;
 }
@@ -48,10 +50,15 @@ static tq_status check_pages(const tq_cache *cache, const struct tqi_container *
     return tqi_container_check(c, TQI_SECTION_PAGES);
 }
 
+static tq_status match_constants(const tq_cache *cache, uint32_t layer,
+                                 const struct tqi_constants *c) {
+    return tqi_match_constants(cache, layer, c, snapshot);
+}
+
 static tq_status open_whole(const tq_cache *cache, const void *buf, size_t size,
                             struct tqi_container *out) {
     TQI_TRY(open_for(cache, buf, size, out));
-    TQI_TRY(match_layers(cache, out, 1));
+    TQI_TRY(match_layers(cache, out, match_constants));
     return check_pages(cache, out);
 }
 
@@ -168,6 +175,35 @@ static const float *aligned(const uint8_t *from, float **at, size_t n) {
     return copy;
 }
 
+static tq_status check_floats(const char *what, uint32_t layer, const uint8_t *at, size_t n,
+                              int positive) {
+    for (size_t i = 0; at && i < n; i++) {
+        float x;
+        memcpy(&x, at + i * sizeof x, sizeof x);
+        if (positive ? !isnormal(x) || x < 0 || !isnormal(1 / x) : !isfinite(x))
+            return tqi_fail(TQ_ERR_CORRUPT, "snapshot: layer %u: element %zu of a %s is no %s",
+                            layer, i, what, what);
+    }
+    return TQ_OK;
+}
+
+/* Constants that the setters take: a layer is not set when a later one can't be. */
+static tq_status check_constants(const tq_cache *cache, uint32_t layer,
+                                 const struct tqi_constants *c) {
+    const tq_cache_config *config = &cache->config;
+    const tq_layer_formats *pair = &cache->formats[layer];
+    const size_t dims[2] = {config->head_dim, config->v_head_dim};
+    const tq_format formats[2] = {pair->k_format, pair->v_format};
+    for (int side = 0; side < 2; side++) {
+        if (c->scale[side] && tqi_format_by_id(formats[side])->kind != TQI_KIND_FP8)
+            return tqi_fail(TQ_ERR_CORRUPT, "snapshot: layer %u: a scale of a format without one",
+                            layer);
+        TQI_TRY(check_floats("mean", layer, c->mean[side], config->n_kv_heads * dims[side], 0));
+        TQI_TRY(check_floats("scale", layer, c->scale[side], config->n_kv_heads, 1));
+    }
+    return TQ_OK;
+}
+
 static tq_status set_layer(tq_cache *cache, uint32_t layer, const struct tqi_constants *c,
                            float *floats) {
     const tq_cache_config *config = &cache->config;
@@ -192,7 +228,7 @@ tq_status tq_cache_set_constants(tq_cache *cache, const void *buf, size_t size) 
     struct tqi_container c;
     struct tqi_layer_reader reader = {.snapshot = &c};
     TQI_TRY(open_for(cache, buf, size, &c));
-    TQI_TRY(match_layers(cache, &c, 0));
+    TQI_TRY(match_layers(cache, &c, check_constants));
     TQI_TRY(check_unused(cache));
     const tq_cache_config *config = &cache->config;
     size_t per_head = ((size_t)config->head_dim + config->v_head_dim + 2) * sizeof(float);

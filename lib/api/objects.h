@@ -19,7 +19,8 @@ struct tq_context {
 struct tqi_cache_layer {
     struct tqi_layer layer;
     struct tqi_layer exact; /* of tokens kept in 16 bits, if any are */
-    uint32_t appended;      /* since create or reset */
+    uint32_t appended;      /* since create or reset; loaded and copied tokens count */
+    uint32_t typed;         /* a row was appended since then: the type of exact stays */
     float *means[2];        /* K, V: owned, or NULL */
     float *scales[2];       /* K, V: [n_kv_heads] values, then reciprocals; owned */
     float *sinks;           /* [n_q_heads] logits, or NULL: owned */

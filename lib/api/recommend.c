@@ -36,9 +36,11 @@ static int suits(const struct candidate *c, const tq_recommend_query *q) {
     int exact = c->k->kind == TQI_KIND_F16BIT;
     if (!runs_on(c->k, q->device) || !runs_on(c->v, q->device))
         return 0;
+    if (c->k->kind == TQI_KIND_POLAR)
+        return 0; /* slower, and no closer worth the bytes */
     if (q->flags & TQ_RECOMMEND_UNBIASED)
         return c->k->sketch || exact;
-    if (c->k->sketch || c->k->kind == TQI_KIND_POLAR)
+    if (c->k->sketch)
         return 0; /* another variant is closer at these bytes */
     return !large || c->k->id == TQ_FORMAT_F16;
 }
@@ -94,7 +96,7 @@ static void choose(const tq_recommend_query *q, struct choice *best) {
 
 static const char *advice_of(const struct candidate *c, const tq_recommend_query *q) {
     int centred = q->flags & TQ_RECOMMEND_CENTRED;
-    if (q->flags & TQ_RECOMMEND_UNBIASED)
+    if (q->flags & TQ_RECOMMEND_UNBIASED && c->k->sketch)
         return "the sketch of the residual makes every score unbiased, at more variance";
     if (q->flags & TQ_RECOMMEND_LARGE_KEY_MEANS && !centred)
         return "large key means that stay in need 16-bit keys; fit the means, and 8 bits or fewer "

@@ -34,7 +34,7 @@ static tq_status append(tq_cache *cache, struct tqi_seq *seq, uint32_t layer, ui
     struct tqi_exact_append kept = {.length = seq->lengths[layer], .n = n_tokens};
     struct tqi_exact_view exact;
     device->use_stream(cache->state, stream); /* shared pages are copied on it */
-    if (!cache->layers[layer].appended)
+    if (!cache->layers[layer].typed)
         TQI_TRY(tqi_exact_set_types(cache, layer, k->dtype, v->dtype));
     TQI_TRY(tqi_seq_make_room(&cache->seqs, seq, layer, n_tokens));
     struct tqi_encode_job job = {.layer = &cache->layers[layer].layer,
@@ -53,7 +53,7 @@ static tq_status append(tq_cache *cache, struct tqi_seq *seq, uint32_t layer, ui
     seq->lengths[layer] += n_tokens;
     tqi_exact_appended(rules, &seq->exact, layer, kept);
     tqi_exact_settle(rules, &seq->exact, seq->lengths);
-    cache->layers[layer].appended = 1;
+    cache->layers[layer].appended = cache->layers[layer].typed = 1;
     return TQ_OK;
 }
 

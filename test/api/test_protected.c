@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/blob.h"
 #include "common/cache.h"
 #include "common/numbers.h"
 
@@ -183,6 +184,73 @@ static void test_allocations_fail(void **state) {
     rig_close(&r);
 }
 
+/* Shared pages of codes can't be copied: the rows in 16 bits stay too. */
+static void test_failed_remove(void **state) {
+    struct rig r = {0};
+    struct rng rng = {59};
+    enum { N = 60 };
+    float before[2][N * HEADS * DIM], after[N * HEADS * DIM];
+    tq_cache_config c = config_of(16, 8);
+    (void)state;
+    c.max_pages = 2;
+    rig_open(&r, &c);
+    tq_seq seq = rig_seq(&r);
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        rig_append_random(&r, seq, l, N, &rng);
+        rig_read(&r, seq, l, 0, N, before[l], NULL);
+    }
+    tq_seq fork = rig_fork(&r, seq, UINT64_MAX);
+    FAILS(tq_seq_remove(r.cache, seq, 5, 3), TQ_ERR_OUT_OF_PAGES, "out of pages");
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        assert_int_equal(rig_length(&r, seq, l), N);
+        rig_read(&r, seq, l, 0, N, after, NULL);
+        assert_memory_equal(after, before[l], sizeof after);
+    }
+    OK(tq_seq_destroy(r.cache, fork));
+    OK(tq_seq_remove(r.cache, seq, 5, 3));
+    rig_close(&r);
+}
+
+/* Loaded tokens are codes: the type in 16 bits is that of the first rows appended behind them. */
+static void test_type_after_load(void **state) {
+    static const tq_dtype types[] = {TQ_F16, TQ_BF16, TQ_F32};
+    enum { N = 40, MORE = 50 };
+    (void)state;
+    for (size_t i = 0; i < COUNT(types); i++) {
+        struct rig a = {0}, b = {0};
+        struct rng rng = {60};
+        tq_cache_config c = config_of(0, 16);
+        rig_open(&a, &c);
+        rig_open(&b, &c);
+        tq_seq saved = rig_seq(&a);
+        size_t n = (N + MORE) * HEADS * DIM;
+        float *rows = random_rows(&rng, n, 1);
+        unsigned char *data = types[i] == TQ_F32 ? NULL : convert_rows(rows, n, types[i]);
+        size_t skip = (size_t)N * HEADS * DIM * 2;
+        tq_rows_in first = {data, HEADS * DIM, DIM, types[i], 0}, more = first;
+        first.data = data ? (void *)data : (void *)rows;
+        more.data = data ? (void *)(data + skip) : (void *)(rows + skip / 2);
+        for (uint32_t l = 0; l < LAYERS; l++)
+            OK(tq_append(a.cache, saved, l, N, &first, &first, NULL));
+        struct blob blob = blob_save(&a, saved);
+        tq_seq loaded = blob_load(&b, &blob);
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            float left[16 * HEADS * DIM], right[16 * HEADS * DIM];
+            OK(tq_append(a.cache, saved, l, MORE, &more, &more, NULL));
+            OK(tq_append(b.cache, loaded, l, MORE, &more, &more, NULL));
+            check_same_pages(&a, saved, &b, loaded, l, N + MORE, "after load");
+            rig_read(&a, saved, l, N + MORE - 16, 16, left, NULL);
+            rig_read(&b, loaded, l, N + MORE - 16, 16, right, NULL);
+            assert_memory_equal(left, right, sizeof left);
+        }
+        blob_free(&blob);
+        free(data);
+        free(rows);
+        rig_close(&a);
+        rig_close(&b);
+    }
+}
+
 static void test_refused(void **state) {
     struct rig r = {0};
     tq_cache_config c = config_of((1 << 20) + 1, 0), mla = plain_config(TQ_VARIANT_BF16, 576, 1, 1);
@@ -209,6 +277,8 @@ int main(void) {
         cmocka_unit_test(test_extreme_rows),
         cmocka_unit_test(test_footprint),
         cmocka_unit_test(test_allocations_fail),
+        cmocka_unit_test(test_failed_remove),
+        cmocka_unit_test(test_type_after_load),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests_name("protected tokens", tests, NULL, NULL);

@@ -53,6 +53,8 @@ static const struct advice pinned[] = {
     /* Vector search. */
     {128, 4300, TQ_RECOMMEND_UNBIASED, 0, 0, TQ_VARIANT_PROD4, "unbiased"},
     {128, 3300, TQ_RECOMMEND_UNBIASED, 0, 0, TQ_VARIANT_PROD3, "unbiased"},
+    {128, 0, TQ_RECOMMEND_UNBIASED, 0, 0, TQ_VARIANT_BF16, "nothing smaller"},
+    {128, 5000, TQ_RECOMMEND_UNBIASED, 0, 0, TQ_VARIANT_PROD4, "unbiased"}, /* not polar_qjl */
 };
 
 static tq_recommend_query query_of(const struct advice *a) {

@@ -272,6 +272,41 @@ static void test_short_sections(void **state) {
     close_victim(&v);
 }
 
+/* Constants that no cache can have, in the last layer: no layer is set. */
+static void test_forged_constants(void **state) {
+    static const uint32_t words[] = {0x7fc00000, 0x7f800000, 0, 0xbf800000, 1};
+    struct rig fresh = {0}, source = {0};
+    tq_cache_config c = config_of(TQ_VARIANT_FP8);
+    enum { LAYER = 4 + (2 * DIM + 2) * 4 }; /* bits, means, scales */
+    float half = 0.5f, mean[DIM] = {1};
+    (void)state;
+    c.n_layers = 2;
+    rig_open(&source, &c);
+    for (uint32_t l = 0; l < 2; l++) {
+        OK(tq_cache_set_means(source.cache, l, mean, mean));
+        OK(tq_cache_set_fp8_scales(source.cache, l, &half, &half));
+    }
+    rig_open(&fresh, &c);
+    tq_seq seq = rig_seq(&fresh);
+    struct blob before = blob_save(&fresh, seq), forged = blob_save(&source, rig_seq(&source));
+    unsigned char *last = forged.bytes + get(forged.bytes + 128 + 32 + 8) + LAYER;
+    for (size_t i = 0; i < COUNT(words); i++) {
+        put(last + (i < 2 ? 12 : LAYER - 4), words[i], 4); /* in a mean, in a scale */
+        reseal(&forged);
+        FAILS(tq_cache_set_constants(fresh.cache, forged.bytes, forged.size), TQ_ERR_CORRUPT, "no");
+        struct blob after = blob_save(&fresh, seq);
+        blob_check_same(&before, &after, "forged constants");
+        blob_free(&after);
+        put(last + (i < 2 ? 12 : LAYER - 4), i < 2 ? 0 : 0x3f000000, 4);
+    }
+    reseal(&forged);
+    OK(tq_cache_set_constants(fresh.cache, forged.bytes, forged.size));
+    blob_free(&before);
+    blob_free(&forged);
+    rig_close(&source);
+    rig_close(&fresh);
+}
+
 /* ---- other caches ---------------------------------------------------------------------- */
 
 static void check_mismatch(const struct blob *b, tq_cache_config c, const char *word) {
@@ -356,6 +391,7 @@ int main(void) {
         cmocka_unit_test(test_forged_headers),
         cmocka_unit_test(test_forged_tables),
         cmocka_unit_test(test_short_sections),
+        cmocka_unit_test(test_forged_constants),
         cmocka_unit_test(test_b64_other_caches),
         cmocka_unit_test(test_set_constants_refused),
         cmocka_unit_test(test_load_freezes),
