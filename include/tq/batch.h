@@ -46,7 +46,8 @@ extern "C" {
  *  - **Threads.** Plan, append, commit and cancel write to the cache; attend reads it. A
  *    batch belongs to one thread at a time.
  *  - **Results** are those of tq_append() and tq_attend() for each sequence alone: the same
- *    bits on the CPU, within tolerance on CUDA.
+ *    bits on the CPU, within tolerance on CUDA. With recent_tokens a step keeps all of its
+ *    tokens in 16 bits until commit, so a step of several tokens may see more of them exact.
  *  - **CUDA graphs.** Append and attend of a planned batch may be captured and replayed
  *    after later plans of the same batch: kernels read counts, lengths and page tables from
  *    memory of the batch that planning fills, so the graph follows lengths, numbers of

@@ -474,7 +474,9 @@ typedef struct tq_cache_config {
     /** Last tokens that are kept so, at most 2^20: codes are then made of the rows rounded to
      *  16 bits. A token leaves the window for ever: in tq_append() when the layer has got
      *  recent_tokens more, in a batch at commit. What is exact stays so in forks and after
-     *  truncation; saved and copied tokens, and those behind a removed range, are codes. */
+     *  truncation; saved and copied tokens, and those behind a removed range, are codes, and
+     *  so is the window in front of a removed range or of loaded tokens, as a window is one
+     *  run of tokens. */
     uint32_t recent_tokens;
 } tq_cache_config;
 
