@@ -21,6 +21,7 @@ INTRINSICS = {"immintrin.h", "arm_neon.h"}
 ANY = None
 
 KERNEL = ["lib/kernel/kernel.h", "lib/kernel/kernels.def"]
+STAGES = KERNEL + ["lib/kernel/stages.h"]
 LAYER = KERNEL + ["lib/kernel/layer.h"]
 PUBLIC = ["include/tq"]
 DRIVER = PUBLIC + ["lib/base", "lib/spec", "lib/page/view.h"] + LAYER
@@ -34,8 +35,10 @@ ROWS = [
     ("lib/spec", PUBLIC + ["lib/base"], PLAIN),
     ("lib/threads", PUBLIC + ["lib/base"],
      PLAIN | {"pthread.h", "stdatomic.h", "sched.h", "signal.h", "unistd.h"}),
-    ("lib/kernel/ref", PUBLIC + ["lib/base/half.h", "lib/spec"] + KERNEL, PLAIN),
-    ("lib/kernel/*", PUBLIC + ["lib/base/half.h", "lib/spec"] + KERNEL, PLAIN | INTRINSICS),
+    ("lib/kernel/ref", PUBLIC + ["lib/base/half.h", "lib/spec"] + STAGES, PLAIN),
+    ("lib/kernel/simd", PUBLIC + ["lib/base/half.h", "lib/spec"] + STAGES, PLAIN),
+    ("lib/kernel/*", PUBLIC + ["lib/base/half.h", "lib/spec", "lib/kernel/simd"] + STAGES,
+     PLAIN | INTRINSICS),
     ("lib/kernel", PUBLIC + ["lib/spec"] + LAYER, PLAIN),
     ("lib/encode", DRIVER, PLAIN),
     ("lib/attend", DRIVER, PLAIN),
@@ -181,7 +184,8 @@ def check_includes(path, text, known):
 
 def is_level(path):
     """Whether a file belongs to a SIMD level."""
-    return covers("lib/kernel/*", path) and not tree.under(path, "lib/kernel/ref")
+    return covers("lib/kernel/*", path) and not any(
+        tree.under(path, "lib/kernel/" + folder) for folder in ("ref", "simd"))
 
 
 def call_sites(pattern, code):

@@ -66,9 +66,9 @@ static void fill_row(struct job *j, uint32_t row, const float *p, const __m256 *
     __m128i all = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
     all = _mm_hadd_epi32(all, all);
     int32_t total = _mm_cvtsi128_si32(_mm_hadd_epi32(all, all));
-    j->half[row] = tqk_has_half_avx2(j->v) ? (total + 1) >> 1 : 0;
+    j->half[row] = tqk_has_half(j->v) ? (total + 1) >> 1 : 0;
     /* A NaN probability makes the sum of the state NaN, which spoils the row at its end. */
-    j->scale[row] = top * (float)(1 / (TQK_VALUE_UNIT_AVX2 * INT16_MAX));
+    j->scale[row] = top * (float)(1 / (TQK_VALUE_UNIT * INT16_MAX));
 }
 
 /* ---- sums --------------------------------------------------------------------------------- */
@@ -161,11 +161,11 @@ void tqk_state_finish_avx2(const struct tqi_rows *v, const void *state, const fl
         *lse = -INFINITY;
         return;
     }
-    double factor = TQK_VALUE_UNIT_AVX2 / (double)s->sum;
+    double factor = TQK_VALUE_UNIT / (double)s->sum;
     memcpy(x, s->acc, dim * sizeof *x);
     if (tqi_format_rotates(v->format)) {
         tqk_unrotate_avx2(&v->rotation, x);
-        factor *= tqk_integer_unit_avx2(v) / sqrt((double)dim);
+        factor *= tqk_integer_unit(v) / sqrt((double)dim);
     }
     for (uint32_t i = 0; i < dim; i++)
         out[i] = (double)x[i] * factor + (mean ? (double)mean[i] : 0);

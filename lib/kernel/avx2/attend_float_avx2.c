@@ -32,7 +32,7 @@ void tqk_prepare_float_avx2(const struct tqi_rows *k, const float *row, void *qu
     q->scale = NAN; /* the whole row of the output must show it */
     if (e == INT_MIN)
         return;
-    q->scale = ldexpf(1 / (float)TQK_SCORE_UNIT_AVX2, e);
+    q->scale = ldexpf(1 / (float)TQK_SCORE_UNIT, e);
     __m256 factor = _mm256_set1_ps(ldexpf(1, -e));
     for (uint32_t i = 0; i < k->layout.dim; i += 8)
         _mm256_storeu_ps(to + i, _mm256_mul_ps(_mm256_loadu_ps(row + i), factor));
@@ -82,7 +82,7 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const c
 static void fill_row(const struct tqi_tile *t, const float *p, uint32_t n_tokens, float *to) {
     memset(to, 0, n_tokens * sizeof *to);
     for (uint32_t i = t->first; i < t->last; i++)
-        to[i] = p[i - t->first] * (1 / (float)TQK_VALUE_UNIT_AVX2);
+        to[i] = p[i - t->first] * (1 / (float)TQK_VALUE_UNIT);
 }
 
 /* Tokens outside the tile may hold NaN, which a probability of 0 does not silence. */

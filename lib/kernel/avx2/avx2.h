@@ -12,21 +12,13 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "kernel/kernel.h"
+#include "kernel/simd/simd.h"
 
 enum {
     TQK_DIM_LIMIT_AVX2 = 4096, /* of a row */
     TQK_TILE_ROWS_AVX2 = 32,   /* rows of a tile at most */
     TQK_BLOCK_AVX2 = 64        /* tokens whose weights share a scale */
 };
-
-/* Scores are stored divided by this, and sums of weighted values by the other: rows at the end
- * of the range of binary32 must not overflow on the way. */
-#define TQK_SCORE_UNIT_AVX2 0x1p16
-#define TQK_VALUE_UNIT_AVX2 0x1p24
-
-#define TQK_UNROLL _Pragma("GCC unroll 16")
-#define TQK_INLINE static inline __attribute__((always_inline))
 
 /* A query row in dim order; floats for float formats. */
 struct tqk_query_avx2 {
@@ -43,19 +35,6 @@ struct tqk_state_avx2 {
     float pad[12];
     float acc[];
 };
-
-static inline bool tqk_is_integer_avx2(const struct tqi_rows *rows) {
-    return rows->format->kind == TQI_KIND_LM || rows->format->kind == TQI_KIND_INT8;
-}
-
-static inline bool tqk_has_half_avx2(const struct tqi_rows *rows) {
-    return rows->format->kind == TQI_KIND_LM && rows->format->bits == 4;
-}
-
-/* A rotated coordinate is decoded integer * gain * this. */
-static inline double tqk_integer_unit_avx2(const struct tqi_rows *rows) {
-    return rows->format->kind == TQI_KIND_LM ? 2 * rows->unit : rows->unit;
-}
 
 /* The first n of 8 lanes. */
 static inline __m256i tqk_first_avx2(uint32_t n) {
@@ -105,14 +84,6 @@ tqk_unpack_v_fn_avx2 tqk_unpack_v_lm4_avx2, tqk_unpack_v_lm3_avx2, tqk_unpack_v_
 void tqk_rotate_avx2(const struct tqi_rotation *r, float *x);
 void tqk_unrotate_avx2(const struct tqi_rotation *r, float *x);
 
-#define TQI_ENCODE(id, format, level) tqi_encode_fn tqk_encode_##format##_##level;
-#define TQI_SCORE(id, format, level) tqi_score_fn tqk_score_##format##_##level;
-#define TQI_ACCUMULATE(id, format, level) tqi_accumulate_fn tqk_accumulate_##format##_##level;
-#include "kernel/kernels.def"
-#undef TQI_ENCODE
-#undef TQI_SCORE
-#undef TQI_ACCUMULATE
-
 tqi_prepare_fn tqk_prepare_avx2, tqk_prepare_float_avx2;
 tqi_softcap_fn tqk_softcap_avx2;
 tqi_softmax_fn tqk_softmax_avx2;
@@ -124,11 +95,5 @@ size_t tqk_encode_scratch_avx2(const struct tqi_rows *rows);
 size_t tqk_query_bytes_avx2(const struct tqi_rows *k);
 size_t tqk_state_bytes_avx2(const struct tqi_rows *v);
 size_t tqk_scratch_bytes_avx2(const struct tqi_rows *rows);
-
-/* Stages that the level takes from the reference. */
-tqi_load_fn tqk_load_ref;
-tqi_store_fn tqk_store_ref;
-tqi_decode_fn tqk_decode_ref;
-size_t tqk_encode_scratch_ref(const struct tqi_rows *rows);
 
 #endif

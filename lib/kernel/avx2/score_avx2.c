@@ -7,14 +7,14 @@
 #include "kernel/avx2/dot_avx2.h"
 
 size_t tqk_query_bytes_avx2(const struct tqi_rows *k) {
-    size_t element = tqk_is_integer_avx2(k) ? sizeof(int16_t) : sizeof(float);
+    size_t element = tqk_is_integer(k) ? sizeof(int16_t) : sizeof(float);
     return sizeof(struct tqk_query_avx2) + (k->layout.dim_pad * element + 63) / 64 * 64;
 }
 
 /* Decoded rows of either side, then probabilities. */
 size_t tqk_scratch_bytes_avx2(const struct tqi_rows *rows) {
     const struct tqi_layout *l = &rows->layout;
-    size_t element = tqk_is_integer_avx2(rows) ? sizeof(int16_t) : sizeof(float);
+    size_t element = tqk_is_integer(rows) ? sizeof(int16_t) : sizeof(float);
     size_t keys = 16 * element * l->dim_pad;
     size_t values = (32 + TQK_TILE_ROWS_AVX2) * element * l->tokens;
     return keys > values ? keys : values;
@@ -39,19 +39,7 @@ static void scale_row(float *x, uint32_t n, float factor) {
         _mm256_storeu_ps(x + i, _mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(factor)));
 }
 
-/* Brings a row to a magnitude near 1 by a power of two, so that no sum of the rotation
- * overflows. Returns the exponent, or INT_MIN for rows that are not finite. */
-static int to_range(float *x, uint32_t n) {
-    float most = largest_of(x, n);
-    if (!(most <= FLT_MAX))
-        return INT_MIN;
-    if (most == 0 || (most > 0x1p-60f && most < 0x1p60f))
-        return 0;
-    int e = ilogbf(most), first = -e / 2;
-    scale_row(x, n, ldexpf(1, first));
-    scale_row(x, n, ldexpf(1, -e - first));
-    return e;
-}
+#include "kernel/simd/range.h"
 
 /* x * scale as integers; returns their sum. */
 static int32_t put_integers(const float *x, uint32_t n, float scale, int16_t *to) {
@@ -77,7 +65,7 @@ static float limit_of(uint32_t dim_pad) {
 void tqk_prepare_avx2(const struct tqi_rows *k, const float *row, void *query) {
     const struct tqi_layout *l = &k->layout;
     struct tqk_query_avx2 *q = query;
-    if (!tqk_is_integer_avx2(k)) {
+    if (!tqk_is_integer(k)) {
         tqk_prepare_float_avx2(k, row, query);
         return;
     }
@@ -94,9 +82,9 @@ void tqk_prepare_avx2(const struct tqi_rows *k, const float *row, void *query) {
     tqk_rotate_avx2(&k->rotation, x);
     float most = largest_of(x, l->dim_pad), limit = limit_of(l->dim_pad);
     int32_t sum = put_integers(x, l->dim_pad, most > 0 ? limit / most : 0, q->data);
-    q->half = tqk_has_half_avx2(k) ? (sum + 1) >> 1 : 0;
+    q->half = tqk_has_half(k) ? (sum + 1) >> 1 : 0;
     q->scale = (float)(ldexp((double)most / (double)limit, e) / sqrt((double)l->dim) *
-                       tqk_integer_unit_avx2(k) / TQK_SCORE_UNIT_AVX2);
+                       tqk_integer_unit(k) / TQK_SCORE_UNIT);
 }
 
 /* ---- scores ------------------------------------------------------------------------------- */

@@ -75,8 +75,8 @@ static float finite(double x) {
 /* Arguments are brought to where tanh is 1 within binary32, so that nothing overflows. */
 void tqk_softcap_avx2(void *scores, uint32_t score_stride, const double *shift, uint32_t n_rows,
                       uint32_t n_tokens, double scale, double cap) {
-    const __m256 factor = _mm256_set1_ps(finite(scale * TQK_SCORE_UNIT_AVX2 / cap));
-    const __m256 unit = _mm256_set1_ps((float)(cap / TQK_SCORE_UNIT_AVX2));
+    const __m256 factor = _mm256_set1_ps(finite(scale * TQK_SCORE_UNIT / cap));
+    const __m256 unit = _mm256_set1_ps((float)(cap / TQK_SCORE_UNIT));
     const __m256 end = _mm256_set1_ps(10), start = _mm256_set1_ps(-10);
     for (uint32_t r = 0; r < n_rows; r++) {
         float *row = (float *)scores + (size_t)r * score_stride;
@@ -131,7 +131,7 @@ void tqk_softmax_avx2(void *states, size_t state_bytes, void *scores, uint32_t s
             memset(row, 0, n_tokens * sizeof *row);
             continue;
         }
-        update(s, row, spans[r], n_tokens, (float)(scale * TQK_SCORE_UNIT_AVX2));
+        update(s, row, spans[r], n_tokens, (float)(scale * TQK_SCORE_UNIT));
     }
 }
 

@@ -26,7 +26,7 @@ static void float_left(struct job *j, const float *p, uint32_t score_stride) {
     for (uint32_t r = 0; r < j->n_rows; r++)
         for (uint32_t t = 0; t < j->n_tokens; t += 16) {
             __m512 x = tqk_probabilities_at_avx512(j->tile, p + (size_t)r * score_stride, t);
-            x = _mm512_mul_ps(x, _mm512_set1_ps(1 / (float)TQK_VALUE_UNIT_AVX512));
+            x = _mm512_mul_ps(x, _mm512_set1_ps(1 / (float)TQK_VALUE_UNIT));
             _mm512_store_ps((float *)(void *)(j->left + r * j->left_bytes) + t, x);
         }
 }

@@ -20,7 +20,7 @@
 
 #include <immintrin.h>
 
-#include "kernel/kernel.h"
+#include "kernel/simd/simd.h"
 
 enum {
     TQK_COLUMNS_AVX512 = 16,    /* of a panel */
@@ -32,20 +32,12 @@ enum {
     TQK_DIM_LIMIT_AVX512 = 4096 /* of a row */
 };
 
-/* Scores are stored divided by this, and sums of weighted values by the other: rows at the end
- * of the range of binary32 must not overflow on the way. */
-#define TQK_SCORE_UNIT_AVX512 0x1p16
-#define TQK_VALUE_UNIT_AVX512 0x1p24
-
-/* Asks for complete unrolling of loops over register arrays. */
-#define TQK_UNROLL _Pragma("GCC unroll 16")
 /* Keeps a loaded operand in its register: compilers else fold the load into each of its
  * uses, and full-width loads are as scarce as multiplies. */
 #define TQK_KEEP(x) __asm__("" : "+v"(x))
 /* The same for an address: compilers else keep some in vector registers, where they wait behind
  * the arithmetic. */
 #define TQK_KEEP_ADDRESS(x) __asm__("" : "+r"(x))
-#define TQK_INLINE static inline __attribute__((always_inline))
 
 /* A query row. Integer formats: 4 high bytes and 4 low bytes for every 4 dims follow, see
  * score_int_avx512.c. Float formats: dim_pad floats follow. */
@@ -67,23 +59,9 @@ struct tqk_state_avx512 {
     float acc[];
 };
 
-static inline bool tqk_is_integer_avx512(const struct tqi_rows *rows) {
-    return rows->format->kind == TQI_KIND_LM || rows->format->kind == TQI_KIND_INT8;
-}
-
-/* lm4 stores n for the value n + 1/2: the sum of the left operand, halved, is missing. */
-static inline bool tqk_has_half_avx512(const struct tqi_rows *rows) {
-    return rows->format->kind == TQI_KIND_LM && rows->format->bits == 4;
-}
-
-/* A rotated coordinate is panel value * gain * this. */
-static inline double tqk_panel_unit_avx512(const struct tqi_rows *rows) {
-    return rows->format->kind == TQI_KIND_LM ? 2 * rows->unit : rows->unit;
-}
-
 /* A coordinate is acc * this. */
 static inline double tqk_value_unit_avx512(const struct tqi_rows *rows) {
-    return TQK_VALUE_UNIT_AVX512 * (tqk_is_integer_avx512(rows) ? tqk_panel_unit_avx512(rows) : 1);
+    return TQK_VALUE_UNIT * (tqk_is_integer(rows) ? tqk_integer_unit(rows) : 1);
 }
 
 /* Largest integer of a query: no sum with dim_pad codes may leave 32 bits. */
@@ -94,7 +72,7 @@ static inline float tqk_query_limit_avx512(uint32_t dim_pad) {
 
 /* What joins an integer sum, given the sum of the left operand. */
 static inline int32_t tqk_bias_avx512(const struct tqi_rows *rows, int32_t sum) {
-    return -128 * sum + (tqk_has_half_avx512(rows) ? (sum + 1) >> 1 : 0);
+    return -128 * sum + (tqk_has_half(rows) ? (sum + 1) >> 1 : 0);
 }
 
 /* unpack: tokens [token, token + 16 * panels) of a page to float K panels of dim_pad steps. */
@@ -119,14 +97,6 @@ void tqk_unrotate_avx512(const struct tqi_rotation *r, float *x);
 /* Query rows of the integer formats. */
 tqi_prepare_fn tqk_prepare_int_avx512;
 
-#define TQI_ENCODE(id, format, level) tqi_encode_fn tqk_encode_##format##_##level;
-#define TQI_SCORE(id, format, level) tqi_score_fn tqk_score_##format##_##level;
-#define TQI_ACCUMULATE(id, format, level) tqi_accumulate_fn tqk_accumulate_##format##_##level;
-#include "kernel/kernels.def"
-#undef TQI_ENCODE
-#undef TQI_SCORE
-#undef TQI_ACCUMULATE
-
 tqi_load_fn tqk_load_avx512;
 tqi_prepare_fn tqk_prepare_avx512;
 tqi_softcap_fn tqk_softcap_avx512;
@@ -138,11 +108,5 @@ size_t tqk_query_bytes_avx512(const struct tqi_rows *k);
 size_t tqk_state_bytes_avx512(const struct tqi_rows *v);
 size_t tqk_encode_scratch_avx512(const struct tqi_rows *rows);
 size_t tqk_scratch_bytes_avx512(const struct tqi_rows *rows);
-
-/* Stages that the level takes from the reference. */
-tqi_load_fn tqk_load_ref;
-tqi_store_fn tqk_store_ref;
-tqi_decode_fn tqk_decode_ref;
-size_t tqk_encode_scratch_ref(const struct tqi_rows *rows);
 
 #endif

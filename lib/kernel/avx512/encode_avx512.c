@@ -3,10 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/half.h"
 #include "kernel/avx512/avx512.h"
 #include "kernel/avx512/pack_avx512.h"
-#include "spec/codes.h"
 
 /* ---- norm --------------------------------------------------------------------------------- */
 
@@ -43,12 +41,6 @@ static float sum_squares(const float *x, uint32_t n, float *tree) {
             _mm512_storeu_ps(tree + i / 2,
                              fold(_mm512_loadu_ps(tree + i), _mm512_loadu_ps(tree + i + 16)));
     return fold16(_mm512_loadu_ps(tree));
-}
-
-static void put_gain(const struct tqi_layout *l, uint8_t *blob, uint32_t token, float gain) {
-    uint8_t *at = blob + l->gains + (size_t)token * 2;
-    tqi_store16(at, l->side == TQI_SIDE_V ? tqi_float_to_bf16(fminf(gain, 0x1.fep127f))
-                                          : tqi_float_to_f16(fminf(gain, 65504.0f)));
 }
 
 /* ---- quantize ----------------------------------------------------------------------------- */
@@ -126,52 +118,5 @@ static struct scratch split(const struct tqi_rows *rows, float *x) {
     return s;
 }
 
-static bool in_range(float sum) {
-    return sum >= 0x1p-80f && sum <= 0x1p100f;
-}
-
-TQK_INLINE void encode_lm(const struct tqi_rows *rows, uint32_t bits, float inv_scale, float *x,
-                          uint8_t *blob, uint32_t token) {
-    const struct tqi_layout *l = &rows->layout;
-    struct scratch s = split(rows, x);
-    float sum = sum_squares(x, l->dim, s.tree);
-    if (!in_range(sum)) {
-        tqi_level_ref()->encode[rows->format->id].run(rows, inv_scale, x, blob, token);
-        return;
-    }
-    tqk_rotate_avx512(&rows->rotation, x);
-    float norm = sqrtf(sum), inv = 1.0f / norm;
-    uint32_t energy = quantize_lm(&rows->book, bits, x, l->dim, inv, s.codes);
-    put_gain(l, blob, token, norm * rows->gain_factor / sqrtf((float)energy));
-    if (l->side == TQI_SIDE_V)
-        tqk_pack_v_avx512(l, bits, s.codes, blob, token);
-    else
-        tqk_pack_k_avx512(l, bits, s.codes, blob, token);
-}
-
-void tqk_encode_int8_avx512(const struct tqi_rows *rows, float inv_scale, float *x, uint8_t *blob,
-                            uint32_t token) {
-    const struct tqi_layout *l = &rows->layout;
-    struct scratch s = split(rows, x);
-    float sum = sum_squares(x, l->dim, s.tree);
-    if (!in_range(sum)) {
-        tqi_level_ref()->encode[rows->format->id].run(rows, inv_scale, x, blob, token);
-        return;
-    }
-    tqk_rotate_avx512(&rows->rotation, x);
-    uint32_t energy = quantize_int8(x, l->dim, s.codes);
-    put_gain(l, blob, token, energy ? sqrtf(sum) * rows->gain_factor / sqrtf((float)energy) : 0);
-    if (l->side == TQI_SIDE_V)
-        tqk_pack_v_avx512(l, 8, s.codes, blob, token);
-    else
-        tqk_pack_k_avx512(l, 8, s.codes, blob, token);
-}
-
-#define ENCODE(format, bits)                                                                  \
-    void tqk_encode_##format##_avx512(const struct tqi_rows *rows, float inv_scale, float *x, \
-                                      uint8_t *blob, uint32_t token) {                        \
-        encode_lm(rows, bits, inv_scale, x, blob, token);                                     \
-    }
-ENCODE(lm4, 4)
-ENCODE(lm3, 3)
-ENCODE(lm2, 2)
+#define TQK_OF(stage) tqk_##stage##_avx512
+#include "kernel/simd/encode_rows.h"

@@ -9,7 +9,7 @@
 #include "kernel/avx512/weights_avx512.h"
 
 size_t tqk_query_bytes_avx512(const struct tqi_rows *k) {
-    size_t element = tqk_is_integer_avx512(k) ? 2 : sizeof(float);
+    size_t element = tqk_is_integer(k) ? 2 : sizeof(float);
     return sizeof(struct tqk_query_avx512) + (k->layout.dim_pad * element + 63) / 64 * 64;
 }
 
@@ -19,7 +19,7 @@ size_t tqk_scratch_bytes_avx512(const struct tqi_rows *rows) {
     uint32_t elements = l->dim_pad > l->tokens ? l->dim_pad : l->tokens;
     size_t panels = 2 * tqk_panel_bytes_avx512(elements) +
                     (size_t)TQK_TILE_ROWS_AVX512 * l->tokens * sizeof(float);
-    return tqk_is_integer_avx512(rows) ? tqk_weights_scratch_avx512() : panels;
+    return tqk_is_integer(rows) ? tqk_weights_scratch_avx512() : panels;
 }
 
 /* Exponent that brings a row of queries so far down that its sums with the largest of keys stay
@@ -42,7 +42,7 @@ static int exponent_of(const float *row, uint32_t dim) {
 void tqk_prepare_avx512(const struct tqi_rows *k, const float *row, void *query) {
     struct tqk_query_avx512 *q = query;
     float *to = (float *)(void *)q->data;
-    if (tqk_is_integer_avx512(k)) {
+    if (tqk_is_integer(k)) {
         tqk_prepare_int_avx512(k, row, query);
         return;
     }
@@ -51,7 +51,7 @@ void tqk_prepare_avx512(const struct tqi_rows *k, const float *row, void *query)
     q->scale = NAN; /* the whole row of the output must show it */
     if (e == INT_MIN)
         return;
-    q->scale = ldexpf(1 / (float)TQK_SCORE_UNIT_AVX512, e);
+    q->scale = ldexpf(1 / (float)TQK_SCORE_UNIT, e);
     __m512 factor = _mm512_set1_ps(ldexpf(1, -e));
     for (uint32_t i = 0; i < k->layout.dim; i += 16)
         _mm512_storeu_ps(to + i, _mm512_mul_ps(_mm512_loadu_ps(row + i), factor));

@@ -32,19 +32,7 @@ static void scale_row(float *x, uint32_t n, float factor) {
         _mm512_storeu_ps(x + i, _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(factor)));
 }
 
-/* Brings a row to a magnitude near 1 by a power of two, so that no sum of the rotation
- * overflows. Returns the exponent, or INT_MIN for rows that are not finite. */
-static int to_range(float *x, uint32_t n) {
-    float most = largest_of(x, n);
-    if (!(most <= FLT_MAX))
-        return INT_MIN;
-    if (most == 0 || (most > 0x1p-60f && most < 0x1p60f))
-        return 0;
-    int e = ilogbf(most), first = -e / 2;
-    scale_row(x, n, ldexpf(1, first));
-    scale_row(x, n, ldexpf(1, -e - first));
-    return e;
-}
+#include "kernel/simd/range.h"
 
 /* x * scale as 256 * high + low, bytes in dim order; returns the sum of the integers. */
 static int32_t split_row(const float *x, uint32_t dim_pad, float scale, uint8_t *high,
@@ -97,7 +85,7 @@ void tqk_prepare_int_avx512(const struct tqi_rows *k, const float *row, void *qu
     put_planes(k, high, low, q->data);
     q->bias = tqk_bias_avx512(k, sum);
     q->scale = (float)(ldexp((double)most / (double)limit, e) / sqrt((double)l->dim) *
-                       tqk_panel_unit_avx512(k) / TQK_SCORE_UNIT_AVX512);
+                       tqk_integer_unit(k) / TQK_SCORE_UNIT);
 }
 
 /* ---- scores ------------------------------------------------------------------------------- */

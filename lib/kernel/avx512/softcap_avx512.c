@@ -28,8 +28,8 @@ static float finite(double x) {
 /* Arguments are brought to where tanh is 1 within binary32, so that nothing overflows. */
 void tqk_softcap_avx512(void *scores, uint32_t score_stride, const double *shift, uint32_t n_rows,
                         uint32_t n_tokens, double scale, double cap) {
-    const __m512 factor = _mm512_set1_ps(finite(scale * TQK_SCORE_UNIT_AVX512 / cap));
-    const __m512 unit = _mm512_set1_ps((float)(cap / TQK_SCORE_UNIT_AVX512));
+    const __m512 factor = _mm512_set1_ps(finite(scale * TQK_SCORE_UNIT / cap));
+    const __m512 unit = _mm512_set1_ps((float)(cap / TQK_SCORE_UNIT));
     const __m512 end = _mm512_set1_ps(10), start = _mm512_set1_ps(-10);
     for (uint32_t r = 0; r < n_rows; r++) {
         float *row = (float *)scores + (size_t)r * score_stride;

@@ -86,7 +86,7 @@ void tqk_softmax_avx512(void *states, size_t state_bytes, void *scores, uint32_t
             memset(row.scores, 0, n_tokens * sizeof *row.scores);
             continue;
         }
-        s->scale = (float)(scale * TQK_SCORE_UNIT_AVX512);
+        s->scale = (float)(scale * TQK_SCORE_UNIT);
         update(s, &row, n_tokens);
     }
 }

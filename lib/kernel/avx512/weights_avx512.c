@@ -135,7 +135,7 @@ static void round_rows(struct job *j, struct tqk_weights_avx512 *weights, bool h
     if (has_half)
         half = _mm512_srai_epi32(_mm512_add_epi32(sum_of_4(sum), _mm512_set1_epi32(1)), 1);
     /* A NaN probability makes the sum of the state NaN, which spoils the row at its end. */
-    const float unit = (float)(1 / (TQK_VALUE_UNIT_AVX512 * TQK_WEIGHT_MAX));
+    const float unit = (float)(1 / (TQK_VALUE_UNIT * TQK_WEIGHT_MAX));
     const __m512i pick = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
     __m512 scale = _mm512_permutexvar_ps(pick, _mm512_mul_ps(top, _mm512_set1_ps(unit)));
     _mm_storeu_ps(weights->scale + row, _mm512_castps512_ps128(scale));
@@ -157,7 +157,7 @@ void tqk_weigh_avx512(const struct tqi_rows *v, const struct tqi_tile *tile,
     for (uint32_t r = n_rows; r % 4; r++)
         j.largest[r] = _mm512_setzero_ps();
     for (uint32_t r = 0; r < n_rows; r += 4)
-        round_rows(&j, weights, tqk_has_half_avx512(v), r, n_rows - r < 4 ? n_rows - r : 4);
+        round_rows(&j, weights, tqk_has_half(v), r, n_rows - r < 4 ? n_rows - r : 4);
 }
 
 void tqk_rescale_states_avx512(const struct tqi_layout *l, char *states, size_t state_bytes,

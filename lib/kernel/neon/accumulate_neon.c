@@ -73,9 +73,9 @@ static void fill_row(struct job *j, uint32_t row, const float *p, const float *g
         x = vreinterpretq_u16_u8(vqtbl1q_u8(vreinterpretq_u8_u16(x), places));
         tqk_split_neon(vreinterpretq_s16_u16(x), to + i, to + j->n_tokens + i);
     }
-    j->half[row] = tqk_has_half_neon(j->v) ? (int32_t)((vaddvq_u32(sum) + 1) >> 1) : 0;
+    j->half[row] = tqk_has_half(j->v) ? (int32_t)((vaddvq_u32(sum) + 1) >> 1) : 0;
     /* A NaN probability makes the sum of the state NaN, which spoils the row at its end. */
-    j->scale[row] = top * (float)(1 / (TQK_VALUE_UNIT_NEON * MOST));
+    j->scale[row] = top * (float)(1 / (TQK_VALUE_UNIT * MOST));
 }
 
 /* ---- sums --------------------------------------------------------------------------------- */
@@ -164,8 +164,7 @@ void tqk_state_finish_neon(const struct tqi_rows *v, const void *state, const fl
     }
     memcpy(x, s->acc, dim * sizeof *x);
     tqk_unrotate_neon(&v->rotation, x);
-    double factor =
-        TQK_VALUE_UNIT_NEON / (double)s->sum * tqk_integer_unit_neon(v) / sqrt((double)dim);
+    double factor = TQK_VALUE_UNIT / (double)s->sum * tqk_integer_unit(v) / sqrt((double)dim);
     for (uint32_t i = 0; i < dim; i++)
         out[i] = (double)x[i] * factor + (mean ? (double)mean[i] : 0);
     *lse = (double)s->max * (double)s->scale + log((double)s->sum);

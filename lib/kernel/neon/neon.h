@@ -11,7 +11,7 @@
 #include <arm_neon.h>
 #include <string.h>
 
-#include "kernel/kernel.h"
+#include "kernel/simd/simd.h"
 
 enum {
     TQK_DIM_LIMIT_NEON = 4096, /* of a row */
@@ -19,14 +19,6 @@ enum {
     TQK_PAGE_LIMIT_NEON = 256, /* tokens of a page at most */
     TQK_MOST_NEON = 32639      /* largest integer whose high plane is a byte */
 };
-
-/* Scores are stored divided by this, and sums of weighted values by the other: rows at the end
- * of the range of binary32 must not overflow on the way. */
-#define TQK_SCORE_UNIT_NEON 0x1p16
-#define TQK_VALUE_UNIT_NEON 0x1p24
-
-#define TQK_UNROLL _Pragma("GCC unroll 16")
-#define TQK_INLINE static inline __attribute__((always_inline))
 
 /* A query row in dim order: high plane, low plane. */
 struct tqk_query_neon {
@@ -43,15 +35,6 @@ struct tqk_state_neon {
     float pad[12];
     float acc[];
 };
-
-static inline bool tqk_has_half_neon(const struct tqi_rows *rows) {
-    return rows->format->kind == TQI_KIND_LM && rows->format->bits == 4;
-}
-
-/* A rotated coordinate is decoded integer * gain * this. */
-static inline double tqk_integer_unit_neon(const struct tqi_rows *rows) {
-    return rows->format->kind == TQI_KIND_LM ? 2 * rows->unit : rows->unit;
-}
 
 /* Integers of at most TQK_MOST_NEON in magnitude, 8 of them, to the two planes. */
 TQK_INLINE void tqk_split_neon(int16x8_t x, int8_t *high, int8_t *low) {
@@ -114,14 +97,6 @@ tqk_unpack_v_fn_neon tqk_unpack_v_lm4_neon, tqk_unpack_v_lm3_neon, tqk_unpack_v_
 void tqk_rotate_neon(const struct tqi_rotation *r, float *x);
 void tqk_unrotate_neon(const struct tqi_rotation *r, float *x);
 
-#define TQI_ENCODE(id, format, level) tqi_encode_fn tqk_encode_##format##_##level;
-#define TQI_SCORE(id, format, level) tqi_score_fn tqk_score_##format##_##level;
-#define TQI_ACCUMULATE(id, format, level) tqi_accumulate_fn tqk_accumulate_##format##_##level;
-#include "kernel/kernels.def"
-#undef TQI_ENCODE
-#undef TQI_SCORE
-#undef TQI_ACCUMULATE
-
 tqi_prepare_fn tqk_prepare_neon;
 tqi_softcap_fn tqk_softcap_neon;
 tqi_softmax_fn tqk_softmax_neon;
@@ -133,11 +108,5 @@ size_t tqk_encode_scratch_neon(const struct tqi_rows *rows);
 size_t tqk_query_bytes_neon(const struct tqi_rows *k);
 size_t tqk_state_bytes_neon(const struct tqi_rows *v);
 size_t tqk_scratch_bytes_neon(const struct tqi_rows *rows);
-
-/* Stages that the level takes from the reference. */
-tqi_load_fn tqk_load_ref;
-tqi_store_fn tqk_store_ref;
-tqi_decode_fn tqk_decode_ref;
-size_t tqk_encode_scratch_ref(const struct tqi_rows *rows);
 
 #endif

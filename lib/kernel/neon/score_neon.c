@@ -32,19 +32,7 @@ static void scale_row(float *x, uint32_t n, float factor) {
         vst1q_f32(x + i, vmulq_n_f32(vld1q_f32(x + i), factor));
 }
 
-/* Brings a row to a magnitude near 1 by a power of two, so that no sum of the rotation
- * overflows. Returns the exponent, or INT_MIN for rows that are not finite. */
-static int to_range(float *x, uint32_t n) {
-    float most = largest_of(x, n);
-    if (!(most <= FLT_MAX))
-        return INT_MIN;
-    if (most == 0 || (most > 0x1p-60f && most < 0x1p60f))
-        return 0;
-    int e = ilogbf(most), first = -e / 2;
-    scale_row(x, n, ldexpf(1, first));
-    scale_row(x, n, ldexpf(1, -e - first));
-    return e;
-}
+#include "kernel/simd/range.h"
 
 /* x * scale as integers in two planes of n bytes; returns their sum. */
 static int32_t put_integers(const float *x, uint32_t n, float scale, int8_t *to) {
@@ -80,9 +68,9 @@ void tqk_prepare_neon(const struct tqi_rows *k, const float *row, void *query) {
     tqk_rotate_neon(&k->rotation, x);
     float most = largest_of(x, l->dim_pad), limit = limit_of(l->dim_pad);
     int32_t sum = put_integers(x, l->dim_pad, most > 0 ? limit / most : 0, q->data);
-    q->half = tqk_has_half_neon(k) ? (sum + 1) >> 1 : 0;
+    q->half = tqk_has_half(k) ? (sum + 1) >> 1 : 0;
     q->scale = (float)(ldexp((double)most / (double)limit, e) / sqrt((double)l->dim) *
-                       tqk_integer_unit_neon(k) / TQK_SCORE_UNIT_NEON);
+                       tqk_integer_unit(k) / TQK_SCORE_UNIT);
 }
 
 /* ---- scores ------------------------------------------------------------------------------- */

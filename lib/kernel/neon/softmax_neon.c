@@ -98,8 +98,8 @@ static float finite(double x) {
 /* Arguments are brought to where tanh is 1 within binary32, so that nothing overflows. */
 void tqk_softcap_neon(void *scores, uint32_t score_stride, const double *shift, uint32_t n_rows,
                       uint32_t n_tokens, double scale, double cap) {
-    const float factor = finite(scale * TQK_SCORE_UNIT_NEON / cap);
-    const float unit = (float)(cap / TQK_SCORE_UNIT_NEON);
+    const float factor = finite(scale * TQK_SCORE_UNIT / cap);
+    const float unit = (float)(cap / TQK_SCORE_UNIT);
     for (uint32_t r = 0; r < n_rows; r++) {
         float *row = (float *)scores + (size_t)r * score_stride;
         float32x4_t before = vdupq_n_f32(finite(shift[r] / cap));
@@ -149,7 +149,7 @@ void tqk_softmax_neon(void *states, size_t state_bytes, void *scores, uint32_t s
             memset(row, 0, n_tokens * sizeof *row);
             continue;
         }
-        update(s, row, spans[r], n_tokens, (float)(scale * TQK_SCORE_UNIT_NEON));
+        update(s, row, spans[r], n_tokens, (float)(scale * TQK_SCORE_UNIT));
     }
 }
 

@@ -2,7 +2,7 @@
 #ifndef TQI_KERNEL_REF_H
 #define TQI_KERNEL_REF_H
 
-#include "kernel/kernel.h"
+#include "kernel/stages.h"
 #include "spec/codes.h"
 
 /* norm: the sum of f(x[i]) over a full binary tree in natural order. */
@@ -57,27 +57,15 @@ static inline uint32_t tqk_tree_floats(uint32_t n) {
     return size;
 }
 
-#define TQI_ENCODE(id, format, level) tqi_encode_fn tqk_encode_##format##_##level;
-#define TQI_SCORE(id, format, level) tqi_score_fn tqk_score_##format##_##level;
-#define TQI_ACCUMULATE(id, format, level) tqi_accumulate_fn tqk_accumulate_##format##_##level;
-#include "kernel/kernels.def"
-#undef TQI_ENCODE
-#undef TQI_SCORE
-#undef TQI_ACCUMULATE
-
-tqi_load_fn tqk_load_ref;
-tqi_store_fn tqk_store_ref;
 tqi_prepare_fn tqk_prepare_ref;
 tqi_softcap_fn tqk_softcap_ref;
 tqi_softmax_fn tqk_softmax_ref;
 tqi_state_clear_fn tqk_state_clear_ref;
 tqi_state_merge_fn tqk_state_merge_ref;
 tqi_state_finish_fn tqk_state_finish_ref;
-tqi_decode_fn tqk_decode_ref;
 size_t tqk_query_bytes_ref(const struct tqi_rows *k);
 size_t tqk_state_bytes_ref(const struct tqi_rows *v);
 size_t tqk_scratch_bytes_ref(const struct tqi_rows *rows);
-size_t tqk_encode_scratch_ref(const struct tqi_rows *rows);
 
 /* State of a query row; the accumulator follows in memory. */
 struct tqk_state_ref {
