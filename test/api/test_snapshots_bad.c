@@ -177,6 +177,15 @@ static void check_forgery(struct victim *v, const struct forgery *f) {
     blob_free(&forged);
 }
 
+static void check_forgeries(const struct forgery *list, size_t n) {
+    struct victim v;
+    tq_cache_config c = config_of(TQ_VARIANT_K8V4);
+    open_victim(&v, &c, TOKENS);
+    for (size_t i = 0; i < n; i++)
+        check_forgery(&v, &list[i]);
+    close_victim(&v);
+}
+
 static void test_forged_headers(void **state) {
     static const struct forgery forgeries[] = {
         {0, 1, 0x88, TQ_ERR_CORRUPT, "begins"},
@@ -199,13 +208,8 @@ static void test_forged_headers(void **state) {
         {64, 8, UINT64_C(1) << 62, TQ_ERR_CORRUPT, "tokens"},
         {100, 1, 1, TQ_ERR_VERSION, "byte 100"},
     };
-    struct victim v;
-    tq_cache_config c = config_of(TQ_VARIANT_K8V4);
     (void)state;
-    open_victim(&v, &c, TOKENS);
-    for (size_t i = 0; i < COUNT(forgeries); i++)
-        check_forgery(&v, &forgeries[i]);
-    close_victim(&v);
+    check_forgeries(forgeries, COUNT(forgeries));
 }
 
 static void test_forged_tables(void **state) {
@@ -230,13 +234,8 @@ static void test_forged_tables(void **state) {
         {324 + 4 * DIM, 4, 1, TQ_ERR_MISMATCH, "v_mean differs in element 0"},
         {324 + 8 * DIM, 4, 1, TQ_ERR_MISMATCH, "k_scale differs"},
     };
-    struct victim v;
-    tq_cache_config c = config_of(TQ_VARIANT_K8V4);
     (void)state;
-    open_victim(&v, &c, TOKENS);
-    for (size_t i = 0; i < COUNT(forgeries); i++)
-        check_forgery(&v, &forgeries[i]);
-    close_victim(&v);
+    check_forgeries(forgeries, COUNT(forgeries));
 }
 
 /* Sections that are shorter than the layers of the header need. */

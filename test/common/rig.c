@@ -145,17 +145,21 @@ struct asked ask_make(const struct rig *r, uint32_t n_queries, uint32_t flags, s
     return a;
 }
 
-void ask(const struct rig *r, tq_seq seq, uint32_t layer, struct asked *a) {
+tq_attend_params ask_begin(const struct rig *r, struct asked *a) {
     tq_attend_params params = {.struct_size = sizeof params,
                                .flags = a->flags,
                                .scale = a->scale,
                                .logit_softcap = a->softcap,
                                .window = a->window};
-    tq_rows_in q = rows_in(a->q);
-    tq_rows_out out = rows_out(a->out);
-    /* NaN everywhere: what the call does not write must show. */
     memset(a->out, 0xff, a->n_queries * rig_out_row(r) * sizeof(float));
     memset(a->lse, 0xff, (size_t)a->n_queries * r->c.n_q_heads * sizeof(float));
+    return params;
+}
+
+void ask(const struct rig *r, tq_seq seq, uint32_t layer, struct asked *a) {
+    tq_attend_params params = ask_begin(r, a);
+    tq_rows_in q = rows_in(a->q);
+    tq_rows_out out = rows_out(a->out);
     OK(tq_attend(r->cache, seq, layer, a->n_queries, &params, &q, &out, a->lse, NULL));
 }
 

@@ -62,6 +62,9 @@ struct asked {
 };
 /* Random queries. */
 struct asked ask_make(const struct rig *r, uint32_t n_queries, uint32_t flags, struct rng *rng);
+/* The parameters of a call; out and lse become NaN everywhere, so that what it does not write
+ * must show. */
+tq_attend_params ask_begin(const struct rig *r, struct asked *a);
 void ask(const struct rig *r, tq_seq seq, uint32_t layer, struct asked *a);
 void ask_free(struct asked *a);
 /* Results bit for bit. */

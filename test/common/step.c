@@ -39,16 +39,9 @@ void batch_append(tq_batch *batch, uint32_t layer, const float *k, const float *
 }
 
 void batch_ask(const struct rig *r, tq_batch *batch, uint32_t layer, struct asked *a) {
-    tq_attend_params params = {.struct_size = sizeof params,
-                               .flags = a->flags,
-                               .scale = a->scale,
-                               .logit_softcap = a->softcap,
-                               .window = a->window};
+    tq_attend_params params = ask_begin(r, a);
     tq_rows_in q = rows_in(a->q);
     tq_rows_out out = rows_out(a->out);
-    /* NaN everywhere: what the call does not write must show. */
-    memset(a->out, 0xff, a->n_queries * rig_out_row(r) * sizeof(float));
-    memset(a->lse, 0xff, (size_t)a->n_queries * r->c.n_q_heads * sizeof(float));
     OK(tq_batch_attend(batch, layer, &params, &q, &out, a->lse, NULL));
 }
 
