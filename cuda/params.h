@@ -4,8 +4,10 @@
 
 #include <stdint.h>
 
+extern "C" {
 #include "spec/book.h"
 #include "spec/layout.h"
+}
 
 namespace tqi {
 

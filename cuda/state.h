@@ -6,6 +6,10 @@
 #include "params.h"
 #include "room.h"
 
+extern "C" {
+#include "device/device.h"
+}
+
 namespace tqi {
 
 struct State {
