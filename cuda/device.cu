@@ -51,10 +51,11 @@ static tq_status select_kernels(const tqi_device *device, const tqi_kernels *ker
     (void)kernels;
     const FastKernel *fast = find_fast(layer->k.format->id, layer->v.format->id, layer->k.layout,
                                        layer->v.layout, group);
-    const char *encoder = fast_encoder_name(layer->k.format->id, layer->v.format->id,
-                                            layer->k.layout, layer->v.layout);
-    layer->kernel_name[TQ_OP_ENCODE_K] = encoder ? encoder : "tqk_encode_any";
-    layer->kernel_name[TQ_OP_ENCODE_V] = layer->kernel_name[TQ_OP_ENCODE_K];
+    for (int side = 0; side < 2; side++) {
+        const char *encoder = fast_encoder_name(layer->k.layout, layer->v.layout, side);
+        layer->kernel_name[side ? TQ_OP_ENCODE_V : TQ_OP_ENCODE_K] =
+            encoder ? encoder : "tqk_encode_any";
+    }
     layer->kernel_name[TQ_OP_SCORE] = fast ? fast->name : "tqk_attend_any";
     layer->kernel_name[TQ_OP_ACCUMULATE] = layer->kernel_name[TQ_OP_SCORE];
     return TQ_OK;

@@ -116,6 +116,7 @@ static void carve(const State *s, const Limits &l, uint8_t *memory, Room *room) 
     room->q_scale = c.take<float>(most.item_rows);
     room->shift = c.take<float>(most.item_rows);
     room->q_half = c.take<int32_t>(most.item_rows);
+    room->q_sketch = c.take<float2>(s->sketches ? most.item_rows : 0);
     room->n_arrived = (uint32_t)most.items;
     room->arrived = c.take<uint32_t>(most.items);
     room->bytes = c.at;

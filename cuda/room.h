@@ -52,6 +52,7 @@ struct Room {
     float *queries;
     float *q_scale, *shift;
     int32_t *q_half;
+    float2 *q_sketch;
     uint32_t *arrived; /* zeros between launches */
     uint32_t n_arrived;
 };

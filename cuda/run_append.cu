@@ -33,6 +33,7 @@ EncodeJob encode_job_of(const State *s, const tqi_layer *from, const tqi_page_vi
             job.n_flips = rows->layout.dim;
         }
     }
+    job.host_keys = &from->k;
     job.rows[0] = rows_in(k);
     job.rows[1] = rows_in(v);
     job.pages = pages_of(view);

@@ -15,9 +15,10 @@ template <class Rows> static uint32_t is_aligned(const Rows &q) {
 
 /* What the integers of a side count. */
 static float step_of(const Side &side) {
-    return side.layout.kind == TQI_KIND_LM     ? 2 * side.unit
-           : side.layout.kind == TQI_KIND_INT8 ? side.unit
-                                               : 1.0f;
+    return side.layout.kind == TQI_KIND_LM      ? 2 * side.unit
+           : side.layout.kind == TQI_KIND_INT8  ? side.unit
+           : side.layout.kind == TQI_KIND_POLAR ? 1 / TQI_POLAR_UNITS
+                                                : 1.0f;
 }
 
 static void fill_job(const State *s, const Room *room, const tqi_attend_call &call,
@@ -72,6 +73,7 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     job->fragments = reinterpret_cast<uint32_t *>(room->queries);
     job->q_scale = room->q_scale;
     job->q_half = room->q_half;
+    job->q_sketch = room->q_sketch;
     job->arrived = room->arrived;
     return shape_block(s, kernel, job);
 }

@@ -7,6 +7,10 @@
 
 #include "attend/attend_job.h"
 
+extern "C" {
+#include "attend/key_operands.h"
+}
+
 namespace tqi {
 
 struct FastJob {
@@ -21,6 +25,7 @@ struct FastJob {
     uint32_t *fragments; /* [item, whole: block][NT][word][lane] */
     float *q_scale;      /* [item or block][row of the item] */
     int32_t *q_half;     /* the same: half the sum of the query's integers */
+    float2 *q_sketch;    /* the same, of sketches: factor before q_scale, half the sum */
 };
 
 /* A kernel for one pair of formats, head dim and tile height. */
@@ -42,9 +47,9 @@ const FastKernel *find_fast(uint32_t k_format, uint32_t v_format, const tqi_layo
 /* Once per device and layer. */
 tq_status prepare_fast(const Side &k, const Side &v);
 
-/* Words of 4 bytes that a lane holds of an item's query, per NT. */
-__host__ __device__ inline uint32_t fragment_words(uint32_t k_format, uint32_t dim) {
-    return dim / 32 * (k_format >= TQ_FORMAT_INT8 ? 2 : 4);
+/* Words of 4 bytes that a lane holds of an item's query, per NT; the projection's behind. */
+__host__ __device__ inline uint32_t fragment_words(const Side &k) {
+    return k.layout.dim / 32 * (k.format >= TQ_FORMAT_INT8 && !k.sketch_flips ? 2 : 4);
 }
 
 /* Queries to fragments. */

@@ -55,16 +55,17 @@ TQI_INLINE uint32_t in_register(uint32_t x) {
     return x;
 }
 
-#define TQI_MMA_INT(name, b_type)                                                              \
+#define TQI_MMA_INT(name, a_type, b_type)                                                      \
     TQI_INLINE void name(int d[4], const uint32_t a[4], const uint32_t b[2], const int c[4]) { \
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8." b_type ".s32 "                         \
+        asm("mma.sync.aligned.m16n8k32.row.col.s32." a_type "." b_type ".s32 "                 \
             "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%11,%12,%13};"                           \
             : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])                                   \
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]),     \
               "r"(c[1]), "r"(c[2]), "r"(c[3]));                                                \
     }
-TQI_MMA_INT(mma_s8s8, "s8")
-TQI_MMA_INT(mma_s8u8, "u8")
+TQI_MMA_INT(mma_s8s8, "s8", "s8")
+TQI_MMA_INT(mma_s8u8, "s8", "u8")
+TQI_MMA_INT(mma_u8s8, "u8", "s8")
 #undef TQI_MMA_INT
 
 #define TQI_MMA_16(name, type)                                                   \
@@ -97,6 +98,17 @@ TQI_INLINE uint2 load_shared8(uint32_t at) {
     asm volatile("ld.shared.v2.u32 {%0,%1},[%2];" : "=r"(r.x), "=r"(r.y) : "r"(at));
     return r;
 }
+
+#define TQI_LOAD_SHARED(name, type)                                      \
+    TQI_INLINE uint32_t name(uint32_t at) {                              \
+        uint32_t r;                                                      \
+        asm volatile("ld.shared." type " %0,[%1];" : "=r"(r) : "r"(at)); \
+        return r;                                                        \
+    }
+TQI_LOAD_SHARED(load_shared4, "u32")
+TQI_LOAD_SHARED(load_shared2, "u16")
+TQI_LOAD_SHARED(load_shared1, "u8")
+#undef TQI_LOAD_SHARED
 
 /* ---- copies into slots ---------------------------------------------------------------------- */
 

@@ -12,12 +12,6 @@
 
 namespace tqi {
 
-TQI_INLINE float2 halves_of(uint32_t x) {
-    __half2 h;
-    memcpy(&h, &x, sizeof h);
-    return __half22float2(h);
-}
-
 /* p as a high (low half of the word) and a low 16-bit float. */
 template <bool BF16> TQI_INLINE uint32_t split_float(float p) {
     uint32_t word;

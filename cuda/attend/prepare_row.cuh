@@ -86,14 +86,21 @@ __device__ inline uint2 integer_words(const int v[4]) {
     return make_uint2(high, low);
 }
 
-/* Columns 2 h and 2 h + 1 of a row hold its high and low parts: word `word` of lane t of its
- * quarter of the dims. */
-__device__ inline void store_words(const FastJob &job, const RowPlace &p, uint32_t words,
-                                   uint32_t t, uint32_t word, uint2 high_low) {
+/* Columns 2 h and 2 h + 1 of a row hold its high and low parts; the former's word `word` of lane t
+ * of its quarter of the dims, the latter's is four words behind. */
+__device__ inline uint32_t *words_at(const FastJob &job, const RowPlace &p, uint32_t t,
+                                     uint32_t word) {
     uint32_t nt = p.in_item / 4, lane = 8 * (p.in_item % 4) + t;
-    size_t at = ((size_t)p.item * (job.call.item_rows / 4) + nt) * words + word;
-    job.fragments[at * 32 + lane] = high_low.x;
-    job.fragments[at * 32 + lane + 4] = high_low.y;
+    size_t at =
+        ((size_t)p.item * (job.call.item_rows / 4) + nt) * fragment_words(job.call.k) + word;
+    return job.fragments + at * 32 + lane;
+}
+
+__device__ inline void store_words(const FastJob &job, const RowPlace &p, uint32_t t, uint32_t word,
+                                   uint2 high_low) {
+    uint32_t *at = words_at(job, p, t, word);
+    at[0] = high_low.x;
+    at[4] = high_low.y;
 }
 
 /* The largest magnitude; NaN when an element is not finite. */
@@ -108,11 +115,18 @@ template <class Row> __device__ __forceinline__ float largest_of_row(Row &row) {
     return group_max<Row::LANES>(largest) + group_sum<Row::LANES>(bad);
 }
 
+/* Lane and word of four consecutive dims of integer keys. */
+__device__ inline void place_integers(const Side &k, uint32_t first, uint32_t *t, uint32_t *word) {
+    uint32_t quarter = k.layout.dim / 4;
+    bool polar = k.layout.kind == TQI_KIND_POLAR; /* whole blocks of 16 to a lane in turn */
+    *t = polar ? first / 16 % 4 : first / quarter;
+    *word = polar ? first / 64 * 4 + first % 16 / 4 : first % quarter / 4;
+}
+
 /* Stores the row's words; returns half the sum of its integers. */
 template <class Row>
 __device__ __forceinline__ int store_integers(const FastJob &job, const RowPlace &p, bool in,
                                               float largest, Row &row) {
-    uint32_t dim = job.call.k.layout.dim, words = dim / 16;
     float inv = largest > 0 ? TQI_LARGEST_INTEGER / largest : 0;
     int sum = 0;
     row.each([&](uint32_t first, float *x) {
@@ -121,28 +135,66 @@ __device__ __forceinline__ int store_integers(const FastJob &job, const RowPlace
             v[i] = largest > 0 ? __float2int_rn(x[i] * inv) : 0;
             sum += v[i];
         }
-        uint32_t t = first / (dim / 4);
+        uint32_t t, word;
+        place_integers(job.call.k, first, &t, &word);
         if (in)
-            store_words(job, p, words, t, (first - t * (dim / 4)) / 4, integer_words(v));
+            store_words(job, p, t, word, integer_words(v));
     });
     return __float2int_rn(0.5f * (float)group_sum<Row::LANES>(sum));
+}
+
+/* The projection of the row, as integers times the powers of two that sketch.cuh leaves in signs;
+ * returns half the sum of the products. */
+template <class Row>
+__device__ __forceinline__ float store_projection(const FastJob &job, const RowPlace &p, bool in,
+                                                  float largest, Row &row) {
+    uint32_t dim = job.call.k.layout.dim;
+    float inv = largest > 0 ? TQI_LARGEST_INTEGER / largest : 0, sum = 0;
+    row.each([&](uint32_t first, float *x) {
+        for (uint32_t i = 0; i < 4; i++) {
+            tqi_sketch_place place = tqi_sketch_place_of(dim, first + i);
+            float power = (float)(1u << place.power);
+            int v = largest > 0 ? __float2int_rn(x[i] * (inv / power)) : 0, high = (v + 128) >> 8;
+            sum += (float)v * power;
+            uint8_t *at = (uint8_t *)words_at(job, p, place.t, dim / 16 + place.word) + place.byte;
+            if (in) {
+                at[0] = (uint8_t)high;
+                at[16] = (uint8_t)(v - high * 256);
+            }
+        }
+    });
+    return 0.5f * group_sum<Row::LANES>(sum);
 }
 
 /* The same for float keys; e: the exponent of the largest magnitude. */
 template <class Row>
 __device__ __forceinline__ void store_floats(const FastJob &job, const RowPlace &p, bool in, int e,
                                              Row &row) {
-    uint32_t dim = job.call.k.layout.dim, words = dim / 8;
+    uint32_t dim = job.call.k.layout.dim;
     bool bf16 = job.call.k.format == TQ_FORMAT_BF16;
     row.each([&](uint32_t first, float *x) {
         uint32_t t = first / (dim / 4), word = (first - t * (dim / 4)) / 2;
         for (int i = 0; i < 4; i++)
             x[i] = ldexpf(x[i], -e);
         if (in) {
-            store_words(job, p, words, t, word, float_words(x[0], x[1], bf16));
-            store_words(job, p, words, t, word + 1, float_words(x[2], x[3], bf16));
+            store_words(job, p, t, word, float_words(x[0], x[1], bf16));
+            store_words(job, p, t, word + 1, float_words(x[2], x[3], bf16));
         }
     });
+}
+
+/* The sketch's part; largest: of the row before its projection, in the unit of whose integers
+ * the factor of the sketch is. */
+template <class Row>
+__device__ __forceinline__ void to_projection(const FastJob &job, const RowPlace &p, bool in,
+                                              float largest, Row &row) {
+    const Side &s = job.call.k;
+    row.project_row(s);
+    float most = largest_of_row(row), half = store_projection(job, p, in, most, row);
+    float unit = 2 * (float)s.sketch_unit / ((float)s.layout.dim * job.k_step);
+    if (in && row.lane == 0)
+        job.q_sketch[(size_t)p.item * job.call.item_rows + p.in_item] =
+            make_float2(largest > 0 ? unit * (most / largest) : 0, half);
 }
 
 template <class Row>
@@ -174,6 +226,8 @@ __device__ __forceinline__ void to_operands(const FastJob &job, const RowPlace &
         job.q_half[at] = half;
         call.shift[at] = shift;
     }
+    if (s.sketch_flips)
+        to_projection(job, p, in, largest, row);
 }
 
 } /* namespace tqi */

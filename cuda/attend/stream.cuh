@@ -90,6 +90,8 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint3
         row = at * T::HEADS + min(nt * 4 + lane % 4, last);
         t.q_scale[nt] = __ldcg(job.q_scale + row);
         t.set_half(nt, T::K_INT ? __ldcg(job.q_half + row) : 0);
+        if constexpr (T::SKETCH)
+            t.sketch[nt] = __ldcg(job.q_sketch + row);
     }
     t.clear();
 }
@@ -257,7 +259,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     const bool by_block = division.by_block != 0;
     const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
     T t;
-    t.setup(job.table);
+    t.setup(job, lane);
     bool waited = false;
     for (uint32_t worker = by_block ? blockIdx.x : blockIdx.x * job.warps + warp;
          worker < division.n_workers; worker += step) {
@@ -293,7 +295,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     Ring<T::Layout::bytes> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps, job.slots,
                                 lane);
     T t;
-    t.setup(job.table);
+    t.setup(job, lane);
     Fetch fetch(job, work, fresh(&job.call.step.head->table), warp, job.warps);
     wait_for_last_kernel();
     for (uint32_t i = 0; i < ring.n; i++)

@@ -9,6 +9,7 @@
 #ifndef TQI_CUDA_ATTEND_TILE_CUH
 #define TQI_CUDA_ATTEND_TILE_CUH
 
+#include "attend/fast_job.h"
 #include "attend/operands.cuh"
 
 namespace tqi {
@@ -23,10 +24,17 @@ namespace tqi {
 #define INT_START 0x4b400000
 #define FLOAT_START 12582912.0f
 
+/* What polar keys and sketches add to a tile is in polar.cuh and sketch.cuh, which the kernels of
+ * such formats include: their tables, score_polar(), add_sketch(). */
+template <int KF> struct KeyTables {
+    TQI_INLINE void load(const Side &, uint32_t) {}
+};
+
 template <int KF, int VF, int NT_, int D_> struct Tile {
     static constexpr int NT = NT_, D = D_, J = D / 32, MB = D / 16, HEADS = NT * 4;
     static constexpr bool K_INT = is_integer(KF), V_INT = is_integer(VF);
-    static constexpr int Q_WORDS = J * (K_INT ? 2 : 4);
+    static constexpr int Q_WORDS = J * (K_INT ? (has_sketch(KF) ? 4 : 2) : 4);
+    static constexpr bool SKETCH = has_sketch(KF);
     static constexpr bool K_BF16 = KF == TQ_FORMAT_BF16, V_BF16 = VF == TQ_FORMAT_BF16;
     using Layout = Blob<KF, VF, D>;
 
@@ -35,10 +43,14 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
     float q_half[NT]; /* what score sums lack: half the sum of q, less FLOAT_START */
     int start[4];     /* INT_START, as accumulators */
     ByteTable k_table, v_table;
+    KeyTables<base_of(KF)> keys;
+    float2 sketch[NT]; /* factor of the sketch before q_scale, and what its sums are taken from */
     float acc[NT][MB][2], max[NT], sum[NT], half_sum[NT];
 
     /* Once, before anything else. */
-    TQI_INLINE void setup(const uint32_t table[2][2]) {
+    TQI_INLINE void setup(const FastJob &job, uint32_t lane) {
+        const uint32_t(*table)[2] = job.table;
+        keys.load(job.call.k, lane);
         const uint32_t one = in_register(0x3c003c00u);
         k_table = ByteTable{in_register(table[0][0]), in_register(table[0][1]), one};
         v_table = ByteTable{in_register(table[1][0]), in_register(table[1][1]), one};
@@ -68,12 +80,16 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         return fmaf(__int_as_float(c[0]) - FLOAT_START, 256.0f, __int_as_float(c[1]));
     }
 
+    TQI_INLINE static float whole(const int *c) {
+        return joined(c) - FLOAT_START;
+    }
+
     /* ---- scores, before the factor q_scale ------------------------------------------------- */
 
     TQI_INLINE void score_int(const Slot &s, int r, float score[NT][4]) const {
         uint4 w[J];
         if constexpr (KF != TQ_FORMAT_INT8)
-            load_words<KF, J>(s, 0, r * J, w);
+            load_words<base_of(KF), J>(s, 0, r * J, w);
         uint2 gains = load_shared8(s.address + Layout::k_gains + r * 64 + (s.lane16 >> 6) * 8);
         float2 gain[2] = {halves_of(gains.x), halves_of(gains.y)};
 #pragma unroll
@@ -86,7 +102,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
                     operand_of(s.pair(0, (r * J + j) * 2, zp), s.pair(0, (r * J + j) * 2 + 1, zp),
                                a);
                 else
-                    k_operand<KF>(k_table, w, j, zp, a);
+                    k_operand<base_of(KF)>(k_table, w, j, zp, a);
 #pragma unroll
                 for (int nt = 0; nt < NT; nt++)
                     mma_s8s8(c[nt], a, &q[nt][2 * j], j ? c[nt] : start);
@@ -316,10 +332,14 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 #pragma unroll
         for (int r = 0; r < GROUPS; r++) {
             float part[NT][4];
-            if constexpr (K_INT)
+            if constexpr (is_polar(KF))
+                score_polar(*this, s, r, part);
+            else if constexpr (K_INT)
                 score_int(s, r, part);
             else
                 score_float(s, r, part);
+            if constexpr (has_sketch(KF))
+                add_sketch(*this, s, r, part);
 #pragma unroll
             for (int nt = 0; nt < NT; nt++)
 #pragma unroll

@@ -11,6 +11,8 @@
 #ifndef TQI_CUDA_ATTEND_WORDS_CUH
 #define TQI_CUDA_ATTEND_WORDS_CUH
 
+#include <cuda_fp16.h>
+
 #include "attend/instructions.cuh"
 #include "tq/tq.h"
 
@@ -18,12 +20,29 @@ namespace tqi {
 
 enum { FAST_TOKENS = 64, GROUPS = 2, SLAB_BYTES = 512 };
 
+__host__ __device__ constexpr bool is_polar(int f) {
+    return f == TQ_FORMAT_POLAR || f == TQ_FORMAT_POLAR_QJL;
+}
+
+__host__ __device__ constexpr bool has_sketch(int f) {
+    return f == TQ_FORMAT_POLAR_QJL || f == TQ_FORMAT_LM3_QJL || f == TQ_FORMAT_LM2_QJL;
+}
+
+/* The format without its sketch. */
+__host__ __device__ constexpr int base_of(int f) {
+    return f == TQ_FORMAT_LM3_QJL     ? TQ_FORMAT_LM3
+           : f == TQ_FORMAT_LM2_QJL   ? TQ_FORMAT_LM2
+           : f == TQ_FORMAT_POLAR_QJL ? TQ_FORMAT_POLAR
+                                      : f;
+}
+
+/* Of a code; of polar formats not a whole number. */
 __host__ __device__ constexpr int bits_of(int f) {
-    return f == TQ_FORMAT_LM4   ? 4
-           : f == TQ_FORMAT_LM3 ? 3
-           : f == TQ_FORMAT_LM2 ? 2
-           : f <= TQ_FORMAT_F16 ? 16
-                                : 8;
+    return f == TQ_FORMAT_LM4            ? 4
+           : base_of(f) == TQ_FORMAT_LM3 ? 3
+           : base_of(f) == TQ_FORMAT_LM2 ? 2
+           : f <= TQ_FORMAT_F16          ? 16
+                                         : 8;
 }
 
 __host__ __device__ constexpr bool is_integer(int f) {
@@ -39,15 +58,39 @@ __host__ __device__ constexpr bool has_half(int f) {
     return f == TQ_FORMAT_LM4;
 }
 
+/* Bytes of codes and of gains; polar blocks of 16 dims have 46 bits of angles and a radius. */
+__host__ __device__ constexpr int code_bytes(int f, int d) {
+    return is_polar(f) ? FAST_TOKENS * d / 16 * 23 / 4 : FAST_TOKENS * d * bits_of(f) / 8;
+}
+
+__host__ __device__ constexpr int gain_bytes(int f, int d) {
+    return is_polar(f) ? FAST_TOKENS * d / 16 * 2 : has_gains(f) ? FAST_TOKENS * 2 : 0;
+}
+
 /* Offsets in a blob; spec/layout.h in the small. */
 template <int KF, int VF, int D> struct Blob {
-    static constexpr int k_bytes = FAST_TOKENS * D * bits_of(KF) / 8;
-    static constexpr int v_bytes = FAST_TOKENS * D * bits_of(VF) / 8;
+    static constexpr int sketch = code_bytes(KF, D);
+    static constexpr int k_bytes = sketch + (has_sketch(KF) ? FAST_TOKENS * D / 8 : 0);
+    static constexpr int v_bytes = code_bytes(VF, D);
     static constexpr int k_gains = k_bytes + v_bytes;
-    static constexpr int v_gains = k_gains + (has_gains(KF) ? FAST_TOKENS * 2 : 0);
+    static constexpr int sketch_gains = k_gains + gain_bytes(KF, D);
+    static constexpr int v_gains = sketch_gains + (has_sketch(KF) ? FAST_TOKENS * 2 : 0);
     static constexpr int end = v_gains + (has_gains(VF) ? FAST_TOKENS * 2 : 0);
     static constexpr int bytes = (end + 127) / 128 * 128;
 };
+
+TQI_INLINE float2 halves_of(uint32_t x) {
+    __half2 h;
+    memcpy(&h, &x, sizeof h);
+    return __half22float2(h);
+}
+
+/* The larger of both pairs of halves. */
+TQI_INLINE uint32_t larger_halves(uint32_t a, uint32_t b) {
+    uint32_t r;
+    asm("max.f16x2 %0,%1,%2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
 
 TQI_INLINE uint32_t word_of(const uint4 &v, int i) {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;

@@ -1,5 +1,6 @@
 /* Which kernel writes a layer, and what it gets: fast_kernel.cuh or encode_any.cu. */
 #include "encode/fast_job.h"
+#include "encode/key_job.h"
 
 namespace tqi {
 namespace {
@@ -66,22 +67,27 @@ void count_groups(FastEncodeJob *f) {
 
 } /* namespace */
 
-const char *fast_encoder_name(uint32_t k_format, uint32_t v_format, const tqi_layout &k,
-                              const tqi_layout &v) {
-    (void)k_format;
-    (void)v_format;
-    const Entry *e = find_entry(k);
-    return e && find_entry(v) ? e->name : nullptr;
+/* Keys have kernels of their own where they are polar or have a sketch. */
+static bool is_fast(const tqi_layout &k, const tqi_layout &v) {
+    return (find_entry(k) || takes_keys(k)) && find_entry(v);
+}
+
+const char *fast_encoder_name(const tqi_layout &k, const tqi_layout &v, int side) {
+    if (!is_fast(k, v))
+        return nullptr;
+    return side == 0 && takes_keys(k) ? key_encoder_name(k) : find_entry(side ? v : k)->name;
 }
 
 bool encode_takes_groups(const Side side[2]) {
-    return find_entry(side[0].layout) && find_entry(side[1].layout);
+    return is_fast(side[0].layout, side[1].layout);
 }
 
 tq_status encode_fast_prepare(const Side side[2]) {
     if (!encode_takes_groups(side))
         return TQ_OK;
-    TQI_TRY(find_entry(side[0].layout)->prepare());
+    const Entry *k = find_entry(side[0].layout);
+    if (k)
+        TQI_TRY(k->prepare());
     return find_entry(side[1].layout)->prepare();
 }
 
@@ -101,7 +107,10 @@ tq_status encode(const EncodeJob &job, cudaStream_t stream) {
     if (job.host_flips)
         memcpy(f.flips, job.host_flips, job.n_flips * sizeof *f.flips);
     f.sides = k == v ? 3 : 1;
-    TQI_TRY(k->run(f, stream));
+    if (k)
+        TQI_TRY(k->run(f, stream));
+    else
+        TQI_TRY(encode_keys(f.job, stream));
     if (k == v)
         return TQ_OK;
     f.sides = 2;

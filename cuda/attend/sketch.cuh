@@ -1,0 +1,62 @@
+/*
+ * The sign sketch of keys as an A operand. Lane 4 g + t has a byte for every 8 dims, (D/4) t + 8 j
+ * + 0..7 of token 4 g + z. Masks leave bytes that are 0 or 2^k, k < 4: no shift per word; the
+ * projected query, operand B, is scaled by 2^-k instead. With b = 1 for minus the sketch adds
+ * sum (1 - 2 b) q = 2 (sum q / 2 - sum b q).
+ */
+#ifndef TQI_CUDA_ATTEND_SKETCH_CUH
+#define TQI_CUDA_ATTEND_SKETCH_CUH
+
+#include "attend/tile.cuh"
+
+namespace tqi {
+
+/* Signs of token z of group r, before masking; `shifted`: bits 4 and up at 0 and up. */
+template <int D> struct SketchWords {
+    uint32_t plain, shifted;
+    TQI_INLINE SketchWords(uint32_t word, int r) {
+        if constexpr (D == 64) { /* the bytes of both groups in one word */
+            uint32_t twice = prmt(word, 0, r ? 0x3232 : 0x1010);
+            plain = (twice & 0x0000ffffu) | (twice >> 4 & 0x0f0f0000u);
+            shifted = 0;
+        } else {
+            plain = word;
+            shifted = word >> 4;
+        }
+    }
+    TQI_INLINE uint32_t operand(int n) const {
+        return (n < 4 ? plain : shifted) & 0x01010101u << n % 4;
+    }
+};
+
+/* What the sketch adds to the scores of group r; T: the tile. */
+template <class T>
+TQI_INLINE void add_sketch(const T &t, const Slot &s, int r, float score[T::NT][4]) {
+    constexpr int NT = T::NT, WORDS = T::Q_WORDS / 2;
+    uint4 signs = s.slab(T::Layout::sketch, T::D == 64 ? 0 : r);
+    uint2 gains = load_shared8(s.address + T::Layout::sketch_gains + r * 64 + (s.lane16 >> 6) * 8);
+    float2 gain[2] = {halves_of(gains.x), halves_of(gains.y)};
+#pragma unroll
+    for (int zp = 0; zp < 2; zp++) {
+        SketchWords<T::D> even(word_of(signs, 2 * zp), r), odd(word_of(signs, 2 * zp + 1), r);
+        int c[NT][4];
+#pragma unroll
+        for (int n = 0; n < WORDS; n += 2) {
+            uint32_t a[4] = {even.operand(n), odd.operand(n), even.operand(n + 1),
+                             odd.operand(n + 1)};
+#pragma unroll
+            for (int nt = 0; nt < NT; nt++)
+                mma_u8s8(c[nt], a, &t.q[nt][WORDS + n], n ? c[nt] : t.start);
+        }
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++) {
+            float unit[2] = {gain[zp].x * t.sketch[nt].x, gain[zp].y * t.sketch[nt].x};
+            score[nt][2 * zp] += (t.sketch[nt].y - T::whole(c[nt])) * unit[0];
+            score[nt][2 * zp + 1] += (t.sketch[nt].y - T::whole(c[nt] + 2)) * unit[1];
+        }
+    }
+}
+
+} /* namespace tqi */
+
+#endif
