@@ -18,9 +18,9 @@ struct tqi_sketch_place {
 
 TQI_HD static inline struct tqi_sketch_place tqi_sketch_place_of(uint32_t head_dim, uint32_t dim) {
     uint32_t t = dim / (head_dim / 4), j = dim % (head_dim / 4) / 8, n = dim % 8;
-    struct tqi_sketch_place wide = {t, n, j, n % 4};
-    struct tqi_sketch_place narrow = {t, n % 4, j + n / 4 * 2, n % 4};
-    return head_dim == 64 ? narrow : wide; /* 64: two bytes, and both shifted down by 4 */
+    struct tqi_sketch_place wide = {t, n, j, n % 2};
+    struct tqi_sketch_place narrow = {t, n % 4, j + n / 4 * 2, n % 2};
+    return head_dim == 64 ? narrow : wide; /* 64: two bytes, and their upper halves */
 }
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * The sign sketch of keys as an A operand. Lane 4 g + t has a byte for every 8 dims, (D/4) t + 8 j
- * + 0..7 of token 4 g + z. Masks leave bytes that are 0 or 2^k, k < 4: no shift per word; the
+ * + 0..7 of token 4 g + z. Masks leave bytes that are 0 or 2^k, k < 2: a shift for two words; the
  * projected query, operand B, is scaled by 2^-k instead. With b = 1 for minus the sketch adds
  * sum (1 - 2 b) q = 2 (sum q / 2 - sum b q).
  */
@@ -11,21 +11,17 @@
 
 namespace tqi {
 
-/* Signs of token z of group r, before masking; `shifted`: bits 4 and up at 0 and up. */
+/* Signs of token z of group r, before masking. */
 template <int D> struct SketchWords {
-    uint32_t plain, shifted;
-    TQI_INLINE SketchWords(uint32_t word, int r) {
+    uint32_t signs;
+    TQI_INLINE SketchWords(uint32_t word, int r) : signs(word) {
         if constexpr (D == 64) { /* the bytes of both groups in one word */
             uint32_t twice = prmt(word, 0, r ? 0x3232 : 0x1010);
-            plain = (twice & 0x0000ffffu) | (twice >> 4 & 0x0f0f0000u);
-            shifted = 0;
-        } else {
-            plain = word;
-            shifted = word >> 4;
+            signs = (twice & 0x0000ffffu) | (twice >> 4 & 0x0f0f0000u);
         }
     }
     TQI_INLINE uint32_t operand(int n) const {
-        return (n < 4 ? plain : shifted) & 0x01010101u << n % 4;
+        return signs >> (n & 6) & 0x01010101u << n % 2;
     }
 };
 
