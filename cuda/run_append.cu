@@ -38,6 +38,7 @@ EncodeJob encode_job_of(const State *s, const tqi_layer *from, const tqi_page_vi
     job.pages = pages_of(view);
     job.n_heads = s->n_kv_heads;
     job.n_sms = s->n_sms;
+    job.overlap = s->overlap;
     job.counts = s->counts;
     return job;
 }

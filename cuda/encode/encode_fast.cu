@@ -100,6 +100,7 @@ tq_status encode(const EncodeJob &job, cudaStream_t stream) {
     memset(f.flips, 0, sizeof f.flips);
     if (job.host_flips)
         memcpy(f.flips, job.host_flips, job.n_flips * sizeof *f.flips);
+    f.inverse_heads = UINT32_MAX / job.n_heads;
     f.sides = k == v ? 3 : 1;
     TQI_TRY(k->run(f, stream));
     if (k == v)

@@ -28,6 +28,7 @@ struct EncodeJob {
     Pages pages;
     uint32_t n_heads;
     uint32_t n_sms;
+    uint32_t overlap;           /* the launch may overlap its predecessor */
     uint64_t *counts;           /* replaced NaNs, infinities */
     const uint32_t *host_flips; /* of the longer side that rotates, on the host; or NULL */
     uint32_t n_flips;

@@ -24,6 +24,7 @@ struct FastEncodeJob {
     uint32_t flips[FAST_DIM_MAX];    /* of the rotation, the same for keys and values */
     uint32_t sides;                  /* bit side: to encode */
     uint32_t slot_bytes, room_bytes; /* of a warp's shared memory */
+    uint32_t inverse_heads;          /* for unit_at() */
 };
 
 typedef tq_status fast_encode_fn(const FastEncodeJob &f, cudaStream_t stream);

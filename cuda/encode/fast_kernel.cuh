@@ -1,14 +1,14 @@
 /*
  * The write path at speed. A warp takes rows of a token group (32 tokens that share slabs) of one
- * kv head and side; a few lanes share a row, so that most of the Hadamard transform is plain
- * additions in registers while the code still fits the instruction cache. The next rows come to
- * shared memory meanwhile. Units of few new tokens take a lane for every 8 dims instead. The
- * same bytes as encode_any.cu.
+ * kv head and side; a few lanes share a row, so that the Hadamard transform is plain additions in
+ * registers, with one exchange between the lanes, while the code still fits the instruction
+ * cache. The next rows come to shared memory meanwhile. Units of few new tokens take a lane for
+ * every 8 dims instead, formats that do not rotate plain.cuh. The same bytes as encode_any.cu.
  */
 #ifndef TQI_CUDA_ENCODE_FAST_KERNEL_CUH
 #define TQI_CUDA_ENCODE_FAST_KERNEL_CUH
 
-#include "encode/unit.cuh"
+#include "encode/plain.cuh"
 
 namespace tqi {
 
@@ -19,8 +19,9 @@ namespace tqi {
 struct WarpRoom {
     uint32_t *stage;
     const float *scaled;   /* of both sides' books, in shared memory */
-    const uint32_t *flips; /* where lanes have different dims */
-    Unit *next;            /* to which the rows in the slot belong */
+    const uint32_t *flips;
+    float *exchange;
+    Unit *next; /* to which the rows in the slot belong */
 };
 
 /* Words of a row to the room: a row of the room for every word h and chunk. */
@@ -64,11 +65,7 @@ TQI_ENCODE_INLINE void encode_lm(const FastEncodeJob &f, const Unit &u, const Ro
     float scaled = room.scaled[8 * u.side + threadIdx.x % 8];
     if constexpr (has_sets<R::D>(BITS)) {
         uint32_t w[R::CHUNKS];
-        float gain;
-        if (BITS == 4 && u.side == TQI_SIDE_K)
-            gain = quantize_lm<R, BITS, true>(s, b, scaled, x, n.sum, w);
-        else
-            gain = quantize_lm<R, BITS, false>(s, b, scaled, x, n.sum, w);
+        float gain = quantize_lm<R, BITS>(s, b, scaled, x, n.sum, w);
         store_gain(f, u, p, token, gain, n.exponent);
         stage_words<R, S, 1>(u, p, token, room, w);
     }
@@ -80,32 +77,24 @@ TQI_ENCODE_INLINE void encode_rows(const FastEncodeJob &f, const Unit &u, const 
                                    uint32_t token, const WarpRoom &room, float *x) {
     const Side &s = f.job.side[u.side];
     RowNorm n = check_rows<R>(f.job, u.side, p, x);
-    uint32_t w[R::N / 2];
-    if (s.rotates) {
-        rotate_row<R>(p.part, x);
-        if (s.format == TQ_FORMAT_LM4) {
-            encode_lm<R, S, 4>(f, u, p, token, room, x, n);
-        } else if (s.format == TQ_FORMAT_LM3) {
-            encode_lm<R, S, 3>(f, u, p, token, room, x, n);
-        } else if (s.format == TQ_FORMAT_LM2) {
-            encode_lm<R, S, 2>(f, u, p, token, room, x, n);
-        } else {
-            store_gain(f, u, p, token, quantize_int8<R>(s, x, n.sum, w), n.exponent);
-            stage_words<R, S, 2>(u, p, token, room, w);
-        }
-    } else if (s.format == TQ_FORMAT_FP8) {
-        quantize_fp8<R>(s.inv_scale[u.head], x, w);
-        stage_words<R, S, 2>(u, p, token, room, w);
+    rotate_row<R>(room.exchange, p.part, x);
+    if (s.format == TQ_FORMAT_LM4) {
+        encode_lm<R, S, 4>(f, u, p, token, room, x, n);
+    } else if (s.format == TQ_FORMAT_LM3) {
+        encode_lm<R, S, 3>(f, u, p, token, room, x, n);
+    } else if (s.format == TQ_FORMAT_LM2) {
+        encode_lm<R, S, 2>(f, u, p, token, room, x, n);
     } else {
-        round_16<R>(s.format == TQ_FORMAT_BF16, x, w);
-        stage_words<R, S, 4>(u, p, token, room, w);
+        uint32_t w[R::N / 4];
+        store_gain(f, u, p, token, quantize_int8<R>(s, x, n.sum, w), n.exponent);
+        stage_words<R, S, 2>(u, p, token, room, w);
     }
 }
 
 /* Words of the room to the page. */
-template <class S, int D, int BITS, bool FP8>
+template <class S, int D, int BITS>
 TQI_ENCODE_INLINE void store_words(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
-    constexpr int H = BITS <= 4 ? 1 : BITS / 4;
+    constexpr int H = BITS == 8 ? 2 : 1;
     uint32_t *codes = (uint32_t *)(u.blob + f.job.side[u.side].layout.codes);
     StagePlace p = {room.stage, codes + u.slot / GROUP * (D * BITS), u.fresh >> u.first, u.first,
                     threadIdx.x % 32};
@@ -115,10 +104,8 @@ TQI_ENCODE_INLINE void store_words(const FastEncodeJob &f, const Unit &u, const 
             store_keys<S, D, BITS>(p, h);
         else if constexpr (BITS <= 4)
             store_values_lm<S, D, BITS>(p);
-        else if constexpr (BITS == 8)
-            store_values_8<S, D, FP8>(p, h);
         else
-            store_values_16<S, D>(p, h);
+            store_values_8<S, D>(p, h);
 }
 
 template <class S, int D>
@@ -126,19 +113,15 @@ TQI_ENCODE_INLINE void store_unit(const FastEncodeJob &f, const Unit &u, const W
     uint32_t format = f.job.side[u.side].format;
     __syncwarp();
     if (format == TQ_FORMAT_LM4) {
-        store_words<S, D, 4, false>(f, u, room);
+        store_words<S, D, 4>(f, u, room);
     } else if (format == TQ_FORMAT_LM3) {
         if constexpr (has_sets<D>(3))
-            store_words<S, D, 3, false>(f, u, room);
+            store_words<S, D, 3>(f, u, room);
     } else if (format == TQ_FORMAT_LM2) {
         if constexpr (has_sets<D>(2))
-            store_words<S, D, 2, false>(f, u, room);
-    } else if (format == TQ_FORMAT_INT8) {
-        store_words<S, D, 8, false>(f, u, room);
-    } else if (format == TQ_FORMAT_FP8) {
-        store_words<S, D, 8, true>(f, u, room);
+            store_words<S, D, 2>(f, u, room);
     } else {
-        store_words<S, D, 16, false>(f, u, room);
+        store_words<S, D, 8>(f, u, room);
     }
     __syncwarp();
 }
@@ -146,30 +129,29 @@ TQI_ENCODE_INLINE void store_unit(const FastEncodeJob &f, const Unit &u, const W
 /* ---- a unit of many new tokens: its rows come through the slot ------------------------------- */
 
 template <class R, int DTYPE, bool PLAIN>
-TQI_ENCODE_INLINE void load_chunks(const uint8_t *row, const Flips &flips, const float *mean,
+TQI_ENCODE_INLINE void load_chunks(const uint8_t *row, const uint32_t *flips, const float *mean,
                                    uint32_t part, float *x) {
     constexpr int SIZE = DTYPE == TQ_F32 ? 4 : 2;
 #pragma unroll
     for (int c = 0; c < R::CHUNKS; c++) {
-        int dim = (c * R::L + (R::L > 1 ? (int)part : 0)) * 8;
+        int dim = (int)part * R::N + 8 * c;
         flip_chunk<DTYPE, PLAIN>(read_chunk<DTYPE>(row + dim * SIZE), flips, mean, dim, x + 8 * c);
     }
 }
 
 template <class R, int DTYPE>
-TQI_ENCODE_INLINE void load_slot(const uint8_t *row, const Flips &flips, const float *mean,
+TQI_ENCODE_INLINE void load_slot(const uint8_t *row, const uint32_t *flips, const float *mean,
                                  uint32_t part, float *x) {
-    if (is_plain(flips, mean))
+    if (mean == nullptr)
         load_chunks<R, DTYPE, true>(row, flips, mean, part, x);
     else
         load_chunks<R, DTYPE, false>(row, flips, mean, part, x);
 }
 
-template <class R>
-TQI_ENCODE_INLINE RowPlace place_of(const Unit &u, uint32_t token, uint32_t part) {
+template <class R> TQI_ENCODE_INLINE RowPlace place_of(const Unit &u, uint32_t token) {
     RowPlace p;
     p.row = u.row + token;
-    p.part = R::L > 1 ? part : 0;
+    p.part = part_of_lane<R>();
     p.head = u.head;
     p.fresh = token < GROUP && (u.fresh >> token % GROUP & 1);
     return p;
@@ -181,23 +163,22 @@ TQI_ENCODE_INLINE void encode_slot(const FastEncodeJob &f, const Unit &u, uint32
                                    const uint8_t *slot, const WarpRoom &room, const Next &next) {
     const Side &s = f.job.side[u.side];
     int32_t dtype = f.job.rows[u.side].dtype;
-    uint32_t lane = threadIdx.x % 32, part = lane % R::L, row = lane / R::L;
-    RowPlace p = place_of<R>(u, first + row, part);
+    uint32_t token = first + row_of_lane<R>();
+    RowPlace p = place_of<R>(u, token);
     const float *mean = s.mean ? s.mean + (size_t)u.head * R::D : nullptr;
-    Flips flips = {R::L > 1 ? room.flips : f.flips, s.rotates};
     float x[R::N];
-    slot += row * pitch_of<R>(dtype);
+    slot += row_of_lane<R>() * pitch_of<R>(dtype);
     wait_copies();
     __syncwarp();
     if (dtype == TQ_BF16)
-        load_slot<R, TQ_BF16>(slot, flips, mean, part, x);
+        load_slot<R, TQ_BF16>(slot, room.flips, mean, p.part, x);
     else if (dtype == TQ_F16)
-        load_slot<R, TQ_F16>(slot, flips, mean, part, x);
+        load_slot<R, TQ_F16>(slot, room.flips, mean, p.part, x);
     else
-        load_slot<R, TQ_F32>(slot, flips, mean, part, x);
+        load_slot<R, TQ_F32>(slot, room.flips, mean, p.part, x);
     __syncwarp();
     next();
-    encode_rows<R, S>(f, u, p, first + row, room, x);
+    encode_rows<R, S>(f, u, p, token, room, x);
 }
 
 /* ---- a group of few new tokens: a chunk of 8 dims a lane, straight from the rows
@@ -208,7 +189,6 @@ TQI_ENCODE_INLINE void load_direct(const FastEncodeJob &f, const Unit &u, const 
                                    float *x) {
     const Side &s = f.job.side[u.side];
     const RowsIn &rows = f.job.rows[u.side];
-    Flips flips = {s.flips, s.rotates};
     const float *mean = s.mean ? s.mean + (size_t)u.head * R::D : nullptr;
     int dim = (int)p.part * 8;
     RawChunk<DTYPE> c = {};
@@ -216,7 +196,7 @@ TQI_ENCODE_INLINE void load_direct(const FastEncodeJob &f, const Unit &u, const 
         (const uint8_t *)rows.data + (first_element(rows, p) + dim) * (DTYPE == TQ_F32 ? 4 : 2);
     if (p.fresh)
         c = f.job.aligned >> u.side & 1 ? read_chunk<DTYPE>(from) : gather_chunk<DTYPE>(from);
-    flip_chunk<DTYPE, false>(c, flips, mean, dim, x);
+    flip_chunk<DTYPE, false>(c, s.flips, mean, dim, x);
 }
 
 /* Values of few tokens are merged into the words of their group: asks for these early. */
@@ -231,11 +211,11 @@ template <int D> TQI_ENCODE_INLINE void prefetch_values(const FastEncodeJob &f, 
 template <class R, class S>
 TQI_ENCODE_INLINE void encode_few(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
     int32_t dtype = f.job.rows[u.side].dtype;
-    uint32_t lane = threadIdx.x % 32, first = __ffs((int)u.fresh) - 1, n = __popc(u.fresh);
+    uint32_t first = __ffs((int)u.fresh) - 1, n = __popc(u.fresh);
 #pragma unroll 1
     for (uint32_t i = 0; i < n; i += R::ROWS) {
-        uint32_t token = first + i + lane / R::L;
-        RowPlace p = place_of<R>(u, token, lane % R::L);
+        uint32_t token = first + i + row_of_lane<R>();
+        RowPlace p = place_of<R>(u, token);
         float x[R::N];
         if (dtype == TQ_BF16)
             load_direct<R, TQ_BF16>(f, u, p, x);
@@ -251,17 +231,18 @@ TQI_ENCODE_INLINE void encode_few(const FastEncodeJob &f, const Unit &u, const W
 
 template <int D> struct FastShapes {
     static constexpr bool MIXES = D % 3 == 0; /* blocks stay in a lane */
-    using Many = RowShape<D, (MIXES ? D / 96 : D == 64 ? 2 : 4)>;
+    using Many = RowShape<D, (D == 64 ? 2 : 4)>;
     using Few = RowShape<D, MIXES ? Many::L : D / 8>;
     /* a unit's tokens are those of a stage */
     using Unit = Stage<(Many::ROWS < 16 ? 16 : Many::ROWS)>;
     static constexpr int PARTS = GROUP / Unit::TOKENS;
     /* new tokens of a unit from which more dims a lane are faster */
     static constexpr int FEW_MAX = MIXES ? 0 : 2 * Few::ROWS;
-    static constexpr int BLOCKS_PER_SM = Many::N <= 32 ? 6 : Many::N <= 64 ? 4 : 3;
+    static constexpr int BLOCKS_PER_SM = Many::N <= 32 ? 6 : 4;
+    static constexpr int PLAIN_BLOCKS_PER_SM = 6;
 };
 
-/* Shared memory: books, next unit of each warp, flips, then slot and room of each warp. */
+/* Shared memory: books, next unit of each warp, flips, then slot, exchange and stage of each. */
 enum { UNIT_BYTES = (sizeof(Unit) + 15) / 16 * 16, FLIPS_AT = 64 + FAST_WARPS * UNIT_BYTES };
 template <int D> __host__ __device__ constexpr uint32_t shared_head() {
     return FLIPS_AT + D * 4;
@@ -272,13 +253,14 @@ template <int D> __host__ __device__ inline uint32_t slot_bytes(int32_t dtype) {
 }
 /* words: per chunk of the wider side. */
 template <int D> __host__ __device__ inline uint32_t room_bytes(uint32_t words) {
-    return D / 8 * FastShapes<D>::Unit::PITCH * 4 * words;
+    using Many = typename FastShapes<D>::Many;
+    return Many::ROWS * Many::PITCH * 4 + D / 8 * FastShapes<D>::Unit::PITCH * 4 * words;
 }
 
-/* A unit, all its rows; fetch(i, token) starts to copy rows of unit i. */
-template <int D, class Fetch>
-TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, uint32_t next,
-                                   const uint8_t *slot, const WarpRoom &room, const Fetch &fetch) {
+/* A unit, all its rows; next() starts to copy the first rows of the next. */
+template <int D, class Next>
+TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, const uint8_t *slot,
+                                   const WarpRoom &room, const Next &next) {
     using Shapes = FastShapes<D>;
     using Many = typename Shapes::Many;
     if (__popc(u.fresh) > Shapes::FEW_MAX) {
@@ -288,7 +270,7 @@ TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, uint32
             bool last = first + Many::ROWS >= end;
             auto refill = [&]() {
                 if (last)
-                    fetch(next);
+                    next();
                 else
                     fill_slot<Many>(f, u, first + Many::ROWS, (uint8_t *)slot);
             };
@@ -296,11 +278,16 @@ TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, uint32
         }
     } else {
         prefetch_values<D>(f, u);
-        fetch(next);
+        next();
         if constexpr (!Shapes::MIXES)
             encode_few<typename Shapes::Few, typename Shapes::Unit>(f, u, room);
     }
     store_unit<typename Shapes::Unit, D>(f, u, room);
+}
+
+/* Pieces are there since before the kernel in front, see wait_for_predecessor(). */
+TQI_ENCODE_INLINE uint32_t pieces_of(const FastEncodeJob &f) {
+    return f.job.n_pieces ? *f.job.n_pieces : f.job.max_pieces;
 }
 
 template <int D>
@@ -311,61 +298,99 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     float *scaled = (float *)shared;
     uint32_t *flips = (uint32_t *)(shared + FLIPS_AT), warp = threadIdx.x / 32;
     uint8_t *slot = shared + shared_head<D>() + warp * (f.slot_bytes + f.room_bytes);
-    WarpRoom room = {(uint32_t *)(slot + f.slot_bytes), scaled, flips,
-                     (Unit *)(shared + 64 + warp * UNIT_BYTES)};
+    WarpRoom room;
+    room.exchange = (float *)(slot + f.slot_bytes);
+    room.stage = (uint32_t *)room.exchange + Shapes::Many::ROWS * Shapes::Many::PITCH;
+    room.scaled = scaled;
+    room.flips = flips;
+    room.next = (Unit *)(shared + 64 + warp * UNIT_BYTES);
     if (threadIdx.x < 16)
         scaled[threadIdx.x] = f.book[threadIdx.x / 8].scaled[threadIdx.x % 8];
     for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32)
         flips[i] = f.flips[i];
-    __syncthreads();
-    wait_for_predecessor();
-    uint32_t n = units_of(f, Shapes::PARTS), step = gridDim.x * FAST_WARPS;
+    uint32_t pieces = pieces_of(f), n = units_of(f, Shapes::PARTS);
     uint32_t index = warp * gridDim.x + blockIdx.x;
-    auto fetch = [&](uint32_t i) {
-        if (i >= n)
-            return;
-        Unit u = unit_at<Shapes::PARTS>(f, i, n);
-        if (threadIdx.x % 32 == 0)
+    bool more = true;
+    auto find = [&]() {
+        Unit u;
+        more = index < n && unit_at<Shapes::PARTS>(f, index, pieces, &u);
+        if (more && threadIdx.x % 32 == 0)
             *room.next = u;
-        if (__popc(u.fresh) > Shapes::FEW_MAX)
+        return u;
+    };
+    auto fetch = [&](const Unit &u) {
+        if (more && __popc(u.fresh) > Shapes::FEW_MAX)
             fill_slot<typename Shapes::Many>(f, u, u.first, slot);
     };
-    fetch(index);
-#pragma unroll 1
-    for (; index < n; index += step) {
+    Unit first = find();
+    __syncthreads();
+    wait_for_predecessor();
+    fetch(first);
+    while (more) {
         __syncwarp();
         Unit u = *room.next;
         __syncwarp();
-        encode_unit<D>(f, u, index + step, slot, room, fetch);
+        index += gridDim.x * FAST_WARPS;
+        encode_unit<D>(f, u, slot, room, [&]() { fetch(find()); });
     }
+}
+
+/* Sides that do not rotate. */
+template <int D>
+__global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::PLAIN_BLOCKS_PER_SM)
+    tqk_encode_plain(const __grid_constant__ FastEncodeJob f) {
+    uint32_t pieces = pieces_of(f), n = units_of(f, 1);
+    wait_for_predecessor();
+    Unit u;
+#pragma unroll 1
+    for (uint32_t index = threadIdx.x / 32 * gridDim.x + blockIdx.x;
+         index < n && unit_at<1>(f, index, pieces, &u); index += gridDim.x * FAST_WARPS)
+        encode_plain<D, GROUP>(f, u);
 }
 
 /* ---- host ------------------------------------------------------------------------------------ */
 
 template <int D> tq_status prepare_encode_fast() {
-    uint32_t most = shared_head<D>() + FAST_WARPS * (slot_bytes<D>(TQ_F32) + room_bytes<D>(4));
+    uint32_t most = shared_head<D>() + FAST_WARPS * (slot_bytes<D>(TQ_F32) + room_bytes<D>(2));
     return check(cudaFuncSetAttribute(tqk_encode_fast<D>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most),
                  "shared memory of the encoder");
 }
 
 static inline uint32_t words_per_chunk(const Side &s) {
-    return s.layout.bits <= 4 ? 1 : s.layout.bits / 4;
+    return s.rotates && s.layout.bits == 8 ? 2 : 1;
 }
 
+/* Blocks of a warp a unit, so many as run at once. */
+static inline uint64_t blocks_of(const FastEncodeJob &f, uint32_t parts, uint32_t per_sm) {
+    uint64_t blocks = ((uint64_t)units_of(f, parts) + FAST_WARPS - 1) / FAST_WARPS;
+    uint64_t limit = (uint64_t)f.job.n_sms * per_sm;
+    return blocks < limit ? blocks : limit;
+}
+
+template <int D> tq_status encode_plain_sides(const FastEncodeJob &f, LaunchShape shape) {
+    shape.blocks = blocks_of(f, 1, FastShapes<D>::PLAIN_BLOCKS_PER_SM);
+    return launch(tqk_encode_plain<D>, shape, "tqk_encode_plain", f);
+}
+
+/* Sides that rotate and others take a launch each. */
 template <int D> tq_status encode_fast(FastEncodeJob f, cudaStream_t stream) {
+    using Shapes = FastShapes<D>;
     const EncodeJob &job = f.job;
+    LaunchShape shape = {0, FAST_WARPS * 32, 0, stream, job.overlap != 0};
+    uint32_t sides = f.sides, rotate = sides & (job.side[0].rotates | job.side[1].rotates << 1);
+    f.sides = sides & ~rotate;
+    if (f.sides)
+        TQI_TRY(encode_plain_sides<D>(f, shape));
+    f.sides = rotate;
+    if (!rotate)
+        return TQ_OK;
     bool wide = job.rows[0].dtype == TQ_F32 || job.rows[1].dtype == TQ_F32;
     uint32_t k = words_per_chunk(job.side[0]), v = words_per_chunk(job.side[1]);
     f.slot_bytes = slot_bytes<D>(wide ? TQ_F32 : TQ_F16);
     f.room_bytes = room_bytes<D>(k > v ? k : v);
-    uint64_t units =
-        (uint64_t)job.max_pieces * FastShapes<D>::PARTS * job.n_heads * (f.sides == 3 ? 2 : 1);
-    uint64_t blocks = (units + FAST_WARPS - 1) / FAST_WARPS;
-    uint64_t limit = (uint64_t)job.n_sms * FastShapes<D>::BLOCKS_PER_SM;
-    LaunchShape shape = {blocks < limit ? blocks : limit, FAST_WARPS * 32,
-                         shared_head<D>() + FAST_WARPS * (f.slot_bytes + f.room_bytes), stream,
-                         false};
+    shape.blocks = blocks_of(f, Shapes::PARTS, Shapes::BLOCKS_PER_SM);
+    shape.shared = shared_head<D>() + FAST_WARPS * (f.slot_bytes + f.room_bytes);
     return launch(tqk_encode_fast<D>, shape, "tqk_encode_fast", f);
 }
 
