@@ -32,9 +32,10 @@ struct line {
 };
 
 static void print_head(const char *title) {
-    printf("\n%s\n\n| load | variant | requests at once, mean (most) | gave way | first token, P50 / "
-           "P99 s | per token, P50 / P99 ms | tokens/s |\n|---|---|---|---|---|---|---|\n",
-           title);
+    printf(
+        "\n%s\n\n| load | variant | requests at once, mean (most) | gave way | first token, P50 / "
+        "P99 s | per token, P50 / P99 ms | tokens/s |\n|---|---|---|---|---|---|---|\n",
+        title);
 }
 
 static void print_line(const char *load, const char *variant, const struct line *l,
@@ -42,8 +43,8 @@ static void print_line(const char *load, const char *variant, const struct line 
     const struct latency *t = &l->latency;
     printf("| %s | `%s` | %.0f (%u) | %u | %.2f / %.2f | %.1f / %.1f | %.0f, %.2fx |\n", load,
            variant, l->outcome.mean_running, l->outcome.most_running, l->outcome.preemptions,
-           t->first_p50, t->first_p99, 1e3 * t->token_p50, 1e3 * t->token_p99,
-           t->tokens_per_second, t->tokens_per_second / base->latency.tokens_per_second);
+           t->first_p50, t->first_p99, 1e3 * t->token_p50, 1e3 * t->token_p99, t->tokens_per_second,
+           t->tokens_per_second / base->latency.tokens_per_second);
 }
 
 /* Runs a load; complains when the books are wrong. */
@@ -62,7 +63,8 @@ static int run_line(const struct load *load, const struct limits *limits,
     return status;
 }
 
-/* ---- measured times --------------------------------------------------------------------------- */
+/* ---- measured times ---------------------------------------------------------------------------
+ */
 
 static double page_bytes(const char *variant, uint32_t *page_tokens) {
     tq_context *context = NULL;
@@ -155,7 +157,8 @@ static int replay_modelled(const char *path, uint64_t seed) {
     return 0;
 }
 
-/* ---- live ------------------------------------------------------------------------------------- */
+/* ---- live -------------------------------------------------------------------------------------
+ */
 
 static int run_live(const struct load *load) {
     struct line first;

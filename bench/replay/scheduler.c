@@ -1,9 +1,9 @@
 /*
  * First come, first served. A request starts when the pages of all it has to store at once are
- * free, and a reserve beside them. A step takes one token of every answer, then chunks of prompts, oldest first, up to its
- * limit of tokens. When an answer needs a page and none is free, the youngest request gives its
- * pages back, and begins again at the head of the queue with the tokens it had made as part of
- * its prompt.
+ * free, and a reserve beside them. A step takes one token of every answer, then chunks of prompts,
+ * oldest first, up to its limit of tokens. When an answer needs a page and none is free, the
+ * youngest request gives its pages back, and begins again at the head of the queue with the tokens
+ * it had made as part of its prompt.
  */
 #include "replay.h"
 
@@ -197,7 +197,8 @@ int replay(const struct limits *limits, struct request *requests, uint32_t n,
     return status;
 }
 
-/* ---- what users notice ------------------------------------------------------------------------ */
+/* ---- what users notice ------------------------------------------------------------------------
+ */
 
 static int ascending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;

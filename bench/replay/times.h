@@ -15,10 +15,10 @@ struct model {
 };
 
 struct machine {
-    double bytes_per_second;       /* of a copy */
-    double operations_per_second;  /* of a matrix product in bf16 */
-    double attention_per_second;   /* of attention of prompts in bf16 */
-    double memory, kept;           /* bytes; what cache and weights leave alone */
+    double bytes_per_second;      /* of a copy */
+    double operations_per_second; /* of a matrix product in bf16 */
+    double attention_per_second;  /* of attention of prompts in bf16 */
+    double memory, kept;          /* bytes; what cache and weights leave alone */
 };
 
 enum { MOST_POINTS = 32 };

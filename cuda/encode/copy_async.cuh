@@ -22,11 +22,17 @@ __device__ __forceinline__ void prefetch_line(const void *global) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }
 
-/* What kernels in front of this one in the stream have written is visible; only then may the
- * one behind begin, which relies on all that came before this one. */
+/* What kernels in front of this one in the stream have written is visible. */
 __device__ __forceinline__ void wait_for_predecessor() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The kernel behind may begin. It relies on all that came before this one: not before this one
+ * has waited. */
+__device__ __forceinline__ void allow_successor() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }

@@ -8,123 +8,10 @@
 #ifndef TQI_CUDA_ENCODE_FAST_KERNEL_CUH
 #define TQI_CUDA_ENCODE_FAST_KERNEL_CUH
 
+#include "encode/code_rows.cuh"
 #include "encode/plain.cuh"
 
 namespace tqi {
-
-/* ---- coordinates to pages
- * ---------------------------------------------------------------------------- */
-
-/* What a warp works with. */
-struct WarpRoom {
-    uint32_t *stage;
-    const float *scaled;   /* of both sides' books, in shared memory */
-    const uint32_t *flips;
-    float *exchange;
-    Unit *next; /* to which the rows in the slot belong */
-};
-
-/* Words of a row to the room: a row of the room for every word h and chunk. */
-template <class R, class S, int H>
-TQI_ENCODE_INLINE void stage_words(const Unit &u, const RowPlace &p, uint32_t token,
-                                   const WarpRoom &room, const uint32_t *w) {
-    uint32_t *to = room.stage + p.part * S::PITCH + token - u.first;
-    if (!p.fresh)
-        return;
-#pragma unroll
-    for (int h = 0; h < H; h++)
-#pragma unroll
-        for (int c = 0; c < R::CHUNKS; c++)
-            to[(h * (R::D / 8) + c * R::L) * S::PITCH] = w[c * H + h];
-}
-
-TQI_ENCODE_INLINE void store_gain(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
-                                  uint32_t token, float gain, int e) {
-    if (p.part != 0 || !p.fresh)
-        return;
-    if (e)
-        gain = ldexpf(gain, e);
-    uint8_t *at = u.blob + f.job.side[u.side].layout.gains + (u.slot + token) * 2;
-    if (u.side == TQI_SIDE_V)
-        *(__nv_bfloat16 *)at = __float2bfloat16_rn(fminf(gain, 3.38953139e38f));
-    else
-        *(__half *)at = __float2half_rn(fminf(gain, 65504.0f));
-}
-
-/* Sets of words stay inside a token group. */
-template <int D> __host__ __device__ constexpr bool has_sets(int bits) {
-    return bits == 3 ? D % 128 == 0 : bits == 2 ? D % 64 == 0 : true;
-}
-
-template <class R, class S, int BITS>
-TQI_ENCODE_INLINE void encode_lm(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
-                                 uint32_t token, const WarpRoom &room, const float *x,
-                                 const RowNorm &n) {
-    const Side &s = f.job.side[u.side];
-    const FastBook &b = f.book[u.side];
-    float scaled = room.scaled[8 * u.side + threadIdx.x % 8];
-    if constexpr (has_sets<R::D>(BITS)) {
-        uint32_t w[R::CHUNKS];
-        float gain = quantize_lm<R, BITS>(s, b, scaled, x, n.sum, w);
-        store_gain(f, u, p, token, gain, n.exponent);
-        stage_words<R, S, 1>(u, p, token, room, w);
-    }
-}
-
-/* Rows as they were loaded, to code words in the room. */
-template <class R, class S>
-TQI_ENCODE_INLINE void encode_rows(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
-                                   uint32_t token, const WarpRoom &room, float *x) {
-    const Side &s = f.job.side[u.side];
-    RowNorm n = check_rows<R>(f.job, u.side, p, x);
-    rotate_row<R>(room.exchange, p.part, x);
-    if (s.format == TQ_FORMAT_LM4) {
-        encode_lm<R, S, 4>(f, u, p, token, room, x, n);
-    } else if (s.format == TQ_FORMAT_LM3) {
-        encode_lm<R, S, 3>(f, u, p, token, room, x, n);
-    } else if (s.format == TQ_FORMAT_LM2) {
-        encode_lm<R, S, 2>(f, u, p, token, room, x, n);
-    } else {
-        uint32_t w[R::N / 4];
-        store_gain(f, u, p, token, quantize_int8<R>(s, x, n.sum, w), n.exponent);
-        stage_words<R, S, 2>(u, p, token, room, w);
-    }
-}
-
-/* Words of the room to the page. */
-template <class S, int D, int BITS>
-TQI_ENCODE_INLINE void store_words(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
-    constexpr int H = BITS == 8 ? 2 : 1;
-    uint32_t *codes = (uint32_t *)(u.blob + f.job.side[u.side].layout.codes);
-    StagePlace p = {room.stage, codes + u.slot / GROUP * (D * BITS), u.fresh >> u.first, u.first,
-                    threadIdx.x % 32};
-#pragma unroll 1
-    for (int h = 0; h < H; h++, p.room += D / 8 * S::PITCH)
-        if (u.side == TQI_SIDE_K)
-            store_keys<S, D, BITS>(p, h);
-        else if constexpr (BITS <= 4)
-            store_values_lm<S, D, BITS>(p);
-        else
-            store_values_8<S, D>(p, h);
-}
-
-template <class S, int D>
-TQI_ENCODE_INLINE void store_unit(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
-    uint32_t format = f.job.side[u.side].format;
-    __syncwarp();
-    if (format == TQ_FORMAT_LM4) {
-        store_words<S, D, 4>(f, u, room);
-    } else if (format == TQ_FORMAT_LM3) {
-        if constexpr (has_sets<D>(3))
-            store_words<S, D, 3>(f, u, room);
-    } else if (format == TQ_FORMAT_LM2) {
-        if constexpr (has_sets<D>(2))
-            store_words<S, D, 2>(f, u, room);
-    } else {
-        store_words<S, D, 8>(f, u, room);
-    }
-    __syncwarp();
-}
 
 /* ---- a unit of many new tokens: its rows come through the slot ------------------------------- */
 
@@ -160,7 +47,8 @@ template <class R> TQI_ENCODE_INLINE RowPlace place_of(const Unit &u, uint32_t t
 /* The slot's rows of the unit, from token `first` on; next() is called when they are read. */
 template <class R, class S, class Next>
 TQI_ENCODE_INLINE void encode_slot(const FastEncodeJob &f, const Unit &u, uint32_t first,
-                                   const uint8_t *slot, const WarpRoom &room, const Next &next) {
+                                   const uint8_t *slot, const WarpRoom &room, OpenGain *gain,
+                                   const Next &next) {
     const Side &s = f.job.side[u.side];
     int32_t dtype = f.job.rows[u.side].dtype;
     uint32_t token = first + row_of_lane<R>();
@@ -178,7 +66,7 @@ TQI_ENCODE_INLINE void encode_slot(const FastEncodeJob &f, const Unit &u, uint32
         load_slot<R, TQ_F32>(slot, room.flips, mean, p.part, x);
     __syncwarp();
     next();
-    encode_rows<R, S>(f, u, p, token, room, x);
+    encode_rows<R, S>(f, u, p, token, (first - u.first) / R::ROWS, room, x, gain);
 }
 
 /* ---- a group of few new tokens: a chunk of 8 dims a lane, straight from the rows
@@ -186,17 +74,16 @@ TQI_ENCODE_INLINE void encode_slot(const FastEncodeJob &f, const Unit &u, uint32
 
 template <class R, int DTYPE>
 TQI_ENCODE_INLINE void load_direct(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
-                                   float *x) {
+                                   uint32_t token, const uint32_t *flips, float *x) {
     const Side &s = f.job.side[u.side];
     const RowsIn &rows = f.job.rows[u.side];
     const float *mean = s.mean ? s.mean + (size_t)u.head * R::D : nullptr;
     int dim = (int)p.part * 8;
     RawChunk<DTYPE> c = {};
-    const uint8_t *from =
-        (const uint8_t *)rows.data + (first_element(rows, p) + dim) * (DTYPE == TQ_F32 ? 4 : 2);
+    const uint8_t *from = u.from + (token * rows.token_stride + dim) * (DTYPE == TQ_F32 ? 4 : 2);
     if (p.fresh)
         c = f.job.aligned >> u.side & 1 ? read_chunk<DTYPE>(from) : gather_chunk<DTYPE>(from);
-    flip_chunk<DTYPE, false>(c, s.flips, mean, dim, x);
+    flip_chunk<DTYPE, false>(c, flips, mean, dim, x);
 }
 
 /* Values of few tokens are merged into the words of their group: asks for these early. */
@@ -218,12 +105,15 @@ TQI_ENCODE_INLINE void encode_few(const FastEncodeJob &f, const Unit &u, const W
         RowPlace p = place_of<R>(u, token);
         float x[R::N];
         if (dtype == TQ_BF16)
-            load_direct<R, TQ_BF16>(f, u, p, x);
+            load_direct<R, TQ_BF16>(f, u, p, token, room.flips, x);
         else if (dtype == TQ_F16)
-            load_direct<R, TQ_F16>(f, u, p, x);
+            load_direct<R, TQ_F16>(f, u, p, token, room.flips, x);
         else
-            load_direct<R, TQ_F32>(f, u, p, x);
-        encode_rows<R, S>(f, u, p, token, room, x);
+            load_direct<R, TQ_F32>(f, u, p, token, room.flips, x);
+        OpenGain gain = {};
+        encode_rows<R, S>(f, u, p, token, 0, room, x, &gain);
+        if (gain.open)
+            store_gain(f, u, gain.token, gain.parts, gain.exponent);
     }
 }
 
@@ -235,11 +125,12 @@ template <int D> struct FastShapes {
     using Few = RowShape<D, MIXES ? Many::L : D / 8>;
     /* a unit's tokens are those of a stage */
     using Unit = Stage<(Many::ROWS < 16 ? 16 : Many::ROWS)>;
+    static_assert(Unit::TOKENS / Many::ROWS <= Many::L, "a lane for every open gain");
     static constexpr int PARTS = GROUP / Unit::TOKENS;
     /* new tokens of a unit from which more dims a lane are faster */
     static constexpr int FEW_MAX = MIXES ? 0 : 2 * Few::ROWS;
-    static constexpr int BLOCKS_PER_SM = Many::N <= 32 ? 6 : 4;
-    static constexpr int PLAIN_BLOCKS_PER_SM = 6;
+    static constexpr int BLOCKS_PER_SM = 4;
+    static constexpr int PLAIN_PARTS = D <= 64 ? 1 : 2;
 };
 
 /* Shared memory: books, next unit of each warp, flips, then slot, exchange and stage of each. */
@@ -265,6 +156,7 @@ TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, const 
     using Many = typename Shapes::Many;
     if (__popc(u.fresh) > Shapes::FEW_MAX) {
         uint32_t end = u.first + Shapes::Unit::TOKENS;
+        OpenGain gain = {};
 #pragma unroll 1
         for (uint32_t first = u.first; first < end; first += Many::ROWS) {
             bool last = first + Many::ROWS >= end;
@@ -274,8 +166,10 @@ TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, const 
                 else
                     fill_slot<Many>(f, u, first + Many::ROWS, (uint8_t *)slot);
             };
-            encode_slot<Many, typename Shapes::Unit>(f, u, first, slot, room, refill);
+            encode_slot<Many, typename Shapes::Unit>(f, u, first, slot, room, &gain, refill);
         }
+        if (gain.open)
+            store_gain(f, u, gain.token, gain.parts, gain.exponent);
     } else {
         prefetch_values<D>(f, u);
         next();
@@ -306,8 +200,8 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     room.next = (Unit *)(shared + 64 + warp * UNIT_BYTES);
     if (threadIdx.x < 16)
         scaled[threadIdx.x] = f.book[threadIdx.x / 8].scaled[threadIdx.x % 8];
-    for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32)
-        flips[i] = f.flips[i];
+    for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32) /* the same of both sides */
+        flips[i] = f.job.side[f.sides >> 1 & ~f.sides & 1].flips[i];
     uint32_t pieces = pieces_of(f), n = units_of(f, Shapes::PARTS);
     uint32_t index = warp * gridDim.x + blockIdx.x;
     bool more = true;
@@ -324,7 +218,9 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     };
     Unit first = find();
     __syncthreads();
-    wait_for_predecessor();
+    if (!f.joins)
+        wait_for_predecessor();
+    allow_successor();
     fetch(first);
     while (more) {
         __syncwarp();
@@ -333,19 +229,25 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
         index += gridDim.x * FAST_WARPS;
         encode_unit<D>(f, u, slot, room, [&]() { fetch(find()); });
     }
+    if (f.joins)
+        wait_for_predecessor();
 }
 
-/* Sides that do not rotate. */
+/* Sides that do not rotate: a warp a unit. */
 template <int D>
-__global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::PLAIN_BLOCKS_PER_SM)
+__global__ void __launch_bounds__(FAST_WARPS * 32, 6)
     tqk_encode_plain(const __grid_constant__ FastEncodeJob f) {
-    uint32_t pieces = pieces_of(f), n = units_of(f, 1);
-    wait_for_predecessor();
+    constexpr int PARTS = FastShapes<D>::PLAIN_PARTS;
+    uint32_t pieces = pieces_of(f), index = blockIdx.x * FAST_WARPS + threadIdx.x / 32;
     Unit u;
-#pragma unroll 1
-    for (uint32_t index = threadIdx.x / 32 * gridDim.x + blockIdx.x;
-         index < n && unit_at<1>(f, index, pieces, &u); index += gridDim.x * FAST_WARPS)
-        encode_plain<D, GROUP>(f, u);
+    bool exists = index < units_of(f, PARTS) && unit_at<PARTS>(f, index, pieces, &u);
+    if (!f.joins)
+        wait_for_predecessor();
+    allow_successor();
+    if (exists)
+        encode_plain<D, GROUP / PARTS>(f, u);
+    if (f.joins)
+        wait_for_predecessor();
 }
 
 /* ---- host ------------------------------------------------------------------------------------ */
@@ -361,16 +263,9 @@ static inline uint32_t words_per_chunk(const Side &s) {
     return s.rotates && s.layout.bits == 8 ? 2 : 1;
 }
 
-/* Blocks of a warp a unit, so many as run at once. */
-static inline uint64_t blocks_of(const FastEncodeJob &f, uint32_t parts, uint32_t per_sm) {
-    uint64_t blocks = ((uint64_t)units_of(f, parts) + FAST_WARPS - 1) / FAST_WARPS;
-    uint64_t limit = (uint64_t)f.job.n_sms * per_sm;
-    return blocks < limit ? blocks : limit;
-}
-
-template <int D> tq_status encode_plain_sides(const FastEncodeJob &f, LaunchShape shape) {
-    shape.blocks = blocks_of(f, 1, FastShapes<D>::PLAIN_BLOCKS_PER_SM);
-    return launch(tqk_encode_plain<D>, shape, "tqk_encode_plain", f);
+/* Blocks of a warp a unit. */
+static inline uint64_t blocks_of(const FastEncodeJob &f, uint32_t parts) {
+    return ((uint64_t)units_of(f, parts) + FAST_WARPS - 1) / FAST_WARPS;
 }
 
 /* Sides that rotate and others take a launch each. */
@@ -380,8 +275,11 @@ template <int D> tq_status encode_fast(FastEncodeJob f, cudaStream_t stream) {
     LaunchShape shape = {0, FAST_WARPS * 32, 0, stream, job.overlap != 0};
     uint32_t sides = f.sides, rotate = sides & (job.side[0].rotates | job.side[1].rotates << 1);
     f.sides = sides & ~rotate;
-    if (f.sides)
-        TQI_TRY(encode_plain_sides<D>(f, shape));
+    if (f.sides) {
+        shape.blocks = blocks_of(f, Shapes::PLAIN_PARTS);
+        TQI_TRY(launch(tqk_encode_plain<D>, shape, "tqk_encode_plain", f));
+        f.joins = 1;
+    }
     f.sides = rotate;
     if (!rotate)
         return TQ_OK;
@@ -389,7 +287,9 @@ template <int D> tq_status encode_fast(FastEncodeJob f, cudaStream_t stream) {
     uint32_t k = words_per_chunk(job.side[0]), v = words_per_chunk(job.side[1]);
     f.slot_bytes = slot_bytes<D>(wide ? TQ_F32 : TQ_F16);
     f.room_bytes = room_bytes<D>(k > v ? k : v);
-    shape.blocks = blocks_of(f, Shapes::PARTS, Shapes::BLOCKS_PER_SM);
+    uint64_t most = (uint64_t)job.n_sms * Shapes::BLOCKS_PER_SM; /* that run at once */
+    shape.blocks = blocks_of(f, Shapes::PARTS);
+    shape.blocks = shape.blocks < most ? shape.blocks : most;
     shape.shared = shared_head<D>() + FAST_WARPS * (f.slot_bytes + f.room_bytes);
     return launch(tqk_encode_fast<D>, shape, "tqk_encode_fast", f);
 }

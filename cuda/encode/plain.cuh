@@ -59,10 +59,9 @@ template <class Job>
 TQI_ENCODE_INLINE PlainSide plain_side(const Job &job, const Unit &u, uint32_t dim) {
     const Side &s = job.side[u.side];
     const RowsIn &rows = job.rows[u.side];
-    uint32_t size = rows.dtype == TQ_F32 ? 4 : 2;
     PlainSide p;
-    p.stride = rows.token_stride * size;
-    p.rows = (const uint8_t *)rows.data + u.row * p.stride + u.head * rows.head_stride * size;
+    p.stride = rows.token_stride * size_of(rows);
+    p.rows = u.from;
     p.mean = s.mean ? s.mean + (size_t)u.head * dim : nullptr;
     p.inv_scale = s.format == TQ_FORMAT_FP8 ? s.inv_scale[u.head] : 1;
     p.format = s.format;
@@ -171,22 +170,36 @@ TQI_ENCODE_INLINE void load_tokens(const PlainSide &p, uint32_t first, int dim, 
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-/* Keys: a lane takes a chunk of four tokens. */
-template <int D, int TOKENS, int DTYPE, int H, bool RAW>
-TQI_ENCODE_INLINE void plain_keys(const PlainSide &p, const Unit &u, uint32_t *codes) {
-    constexpr uint32_t J = D / 32, TASKS = TOKENS / 4 * (D / 8);
+/* A lane takes a chunk of eight tokens; registers for the rows of all, but of binary32. */
+template <int D, int TOKENS, int DTYPE, int H, bool RAW, class Store>
+TQI_ENCODE_INLINE void plain_chunks(const PlainSide &p, const Unit &u, const Store &store) {
+    constexpr uint32_t TASKS = TOKENS / 8 * (D / 8);
+    constexpr int COUNT = DTYPE == TQ_F32 ? 4 : 8;
 #pragma unroll 1
     for (uint32_t task = threadIdx.x % 32; task < TASKS; task += 32) {
-        uint32_t chunk = task % (D / 8), first = u.first + task / (D / 8) * 4;
-        uint32_t fresh = u.fresh >> first & 15, w[4][H];
+        uint32_t chunk = task % (D / 8), first = u.first + task / (D / 8) * 8;
+        uint32_t fresh = u.fresh >> first & 255, w[8][H];
         if (fresh == 0)
             continue;
-        load_tokens<DTYPE, H, RAW, 4>(p, first, (int)chunk * 8, fresh, w);
-        uint32_t *at = codes + (first / 4 * 4 + chunk / J) * 4 + chunk % J * (H * SLAB);
+#pragma unroll
+        for (int i = 0; i < 8; i += COUNT)
+            load_tokens<DTYPE, H, RAW, COUNT>(p, first + i, (int)chunk * 8, fresh >> i, w + i);
+        store(chunk, first, fresh, w);
+    }
+}
+
+/* Words of keys: four tokens lie side by side. */
+template <int D, int H>
+TQI_ENCODE_INLINE void store_key_words(uint32_t *codes, uint32_t chunk, uint32_t first,
+                                       uint32_t fresh, const uint32_t w[8][H]) {
+    constexpr uint32_t J = D / 32;
+#pragma unroll
+    for (int i = 0; i < 8; i += 4) {
+        uint32_t *at = codes + ((first + i) / 4 * 4 + chunk / J) * 4 + chunk % J * (H * SLAB);
 #pragma unroll
         for (int h = 0; h < H; h++) {
-            uint32_t out[4] = {w[0][h], w[1][h], w[2][h], w[3][h]};
-            store_tokens(at + h * SLAB, out, fresh);
+            uint32_t out[4] = {w[i][h], w[i + 1][h], w[i + 2][h], w[i + 3][h]};
+            store_tokens(at + h * SLAB, out, fresh >> i & 15);
         }
     }
 }
@@ -207,42 +220,35 @@ TQI_ENCODE_INLINE void store_halves(uint32_t *at, const uint32_t w[8][H], int ha
     }
 }
 
-/* Values: a lane takes a chunk of eight tokens. */
-template <int D, int TOKENS, int DTYPE, int H, bool RAW>
-TQI_ENCODE_INLINE void plain_values(const PlainSide &p, const Unit &u, uint32_t *codes) {
-    constexpr uint32_t OCTS = TOKENS / 8, TASKS = OCTS * (D / 8);
-#pragma unroll 1
-    for (uint32_t task = threadIdx.x % 32; task < TASKS; task += 32) {
-        uint32_t chunk = task / OCTS, first = u.first + task % OCTS * 8;
-        uint32_t fresh = u.fresh >> first & 255, w[8][H];
-        if (fresh == 0)
-            continue;
-        constexpr int COUNT = DTYPE == TQ_F32 ? 4 : 8; /* registers */
+/* Words of values: four dims lie side by side, tokens share words. */
+template <int D, int H>
+TQI_ENCODE_INLINE void store_value_words(uint32_t *codes, uint32_t chunk, uint32_t first,
+                                         uint32_t fresh, const uint32_t w[8][H]) {
 #pragma unroll
-        for (int i = 0; i < 8; i += COUNT)
-            load_tokens<DTYPE, H, RAW, COUNT>(p, first + i, (int)chunk * 8, fresh >> i, w + i);
+    for (int half = 0; half < 2; half++) {
+        uint32_t *at = codes + value_word<D>(2 * chunk + half, first / 8);
+        if constexpr (H == 4) {
+            store_halves<D, H>(at, w, half, fresh);
+        } else {
+            uint32_t in[8];
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint32_t *at = codes + value_word<D>(2 * chunk + half, first / 8);
-            if constexpr (H == 4) {
-                store_halves<D, H>(at, w, half, fresh);
-            } else {
-                uint32_t in[8];
-#pragma unroll
-                for (int i = 0; i < 8; i++)
-                    in[i] = w[i][half];
-                store_bytes<D, true>(at, in, fresh);
-            }
+            for (int i = 0; i < 8; i++)
+                in[i] = w[i][half];
+            store_bytes<D, true>(at, in, fresh);
         }
     }
 }
 
 template <int D, int TOKENS, int DTYPE, int H, bool RAW>
 TQI_ENCODE_INLINE void plain_rows(const PlainSide &p, const Unit &u, uint32_t *codes) {
-    if (u.side == TQI_SIDE_K)
-        plain_keys<D, TOKENS, DTYPE, H, RAW>(p, u, codes);
-    else
-        plain_values<D, TOKENS, DTYPE, H, RAW>(p, u, codes);
+    bool keys = u.side == TQI_SIDE_K;
+    auto store = [&](uint32_t chunk, uint32_t first, uint32_t fresh, const uint32_t w[8][H]) {
+        if (keys)
+            store_key_words<D, H>(codes, chunk, first, fresh, w);
+        else
+            store_value_words<D, H>(codes, chunk, first, fresh, w);
+    };
+    plain_chunks<D, TOKENS, DTYPE, H, RAW>(p, u, store);
 }
 
 template <int D, int TOKENS, int DTYPE>

@@ -97,7 +97,6 @@ template <class R> TQI_ENCODE_INLINE float sum_squares(const float *x) {
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-
 /* Elements of a chunk as they lie in the row. */
 template <int DTYPE> struct RawChunk {
     static constexpr int WORDS = DTYPE == TQ_F32 ? 8 : 4;
@@ -117,8 +116,8 @@ template <int DTYPE> struct RawChunk {
             return;
         }
         uint32_t &v = w[i / 2 % WORDS];
-        uint32_t bits = DTYPE == TQ_F16 ? __half_as_ushort(__float2half_rn(x))
-                                        : __float_as_uint(x) >> 16;
+        uint32_t bits =
+            DTYPE == TQ_F16 ? __half_as_ushort(__float2half_rn(x)) : __float_as_uint(x) >> 16;
         v = i % 2 ? (v & 0xffffu) | bits << 16 : (v & 0xffff0000u) | bits;
     }
 };
@@ -241,9 +240,10 @@ TQI_ENCODE_INLINE RowNorm check_rows(const EncodeJob &job, uint32_t side, const 
         return norm;
     float again[R::N]; /* so that x need not have an address */
     norm = sanitize<R>(job, side, p, again);
+    const volatile float *from = again; /* loads of several would tie registers together */
 #pragma unroll
     for (int i = 0; i < R::N; i++)
-        x[i] = again[i];
+        x[i] = from[i];
     return norm;
 }
 
@@ -300,7 +300,8 @@ template <class R> TQI_ENCODE_INLINE void exchange(float *room, uint32_t part, f
 #pragma unroll
         for (int k = 0; k < R::PASS; k++) { /* the pass has chunk k L + part of all lanes' */
             constexpr int PER_LANE = R::ORDER > 1 ? R::CHUNKS : R::PASS / R::L;
-            int c = R::ORDER > 1 ? k : k / PER_LANE * (R::CHUNKS / R::L) + first / R::L + k % PER_LANE;
+            int c =
+                R::ORDER > 1 ? k : k / PER_LANE * (R::CHUNKS / R::L) + first / R::L + k % PER_LANE;
             const float4 *from = (const float4 *)(row + (k * R::L + part) * 8);
             float4 low = from[0], high = from[1];
             float v[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};

@@ -8,16 +8,21 @@
 
 namespace tqi {
 
+TQI_ENCODE_INLINE int64_t size_of(const RowsIn &rows) {
+    return rows.dtype == TQ_F32 ? 4 : 2;
+}
+
 /* ---- units of work -----------------------------------------------------------------------------
  */
 
 /* New tokens of a token group, one kv head and side. */
 struct Unit {
     uint32_t side, head;
-    uint32_t fresh; /* bit i: token i of the group is new, and of the unit */
-    uint32_t first; /* token of the unit in the group */
-    uint32_t slot;  /* of the group's first token in its page */
-    int64_t row;    /* of the group's first token in the caller's rows; may lie before them */
+    uint32_t fresh;      /* bit i: token i of the group is new, and of the unit */
+    uint32_t first;      /* token of the unit in the group */
+    uint32_t slot;       /* of the group's first token in its page */
+    int64_t row;         /* of the group's first token in the caller's rows; may lie before them */
+    const uint8_t *from; /* that row, of the head */
     uint8_t *blob;
 };
 
@@ -55,8 +60,7 @@ TQI_ENCODE_INLINE uint32_t divide(uint32_t n, uint32_t d, uint32_t inverse, uint
 
 /* A unit takes one of PARTS of a piece's tokens. False: there is none, nor behind it. */
 template <int PARTS>
-TQI_ENCODE_INLINE bool unit_at(const FastEncodeJob &f, uint32_t index, uint32_t n_pieces,
-                               Unit *u) {
+TQI_ENCODE_INLINE bool unit_at(const FastEncodeJob &f, uint32_t index, uint32_t n_pieces, Unit *u) {
     const EncodeJob &job = f.job;
     uint32_t part = 0;
     index = divide(index, job.n_heads, f.inverse_heads, &u->head);
@@ -74,8 +78,11 @@ TQI_ENCODE_INLINE bool unit_at(const FastEncodeJob &f, uint32_t index, uint32_t 
     u->first = part * (GROUP / PARTS);
     if (PARTS > 1)
         u->fresh &= ((1u << GROUP / PARTS % 32) - 1) << u->first;
+    const RowsIn &rows = job.rows[u->side];
     u->slot = p.slot - first;
     u->row = (int64_t)p.row - first;
+    u->from = (const uint8_t *)rows.data +
+              (u->row * rows.token_stride + u->head * rows.head_stride) * size_of(rows);
     u->blob =
         job.pages.base + p.page * job.pages.page_bytes + (uint64_t)u->head * job.pages.blob_bytes;
     return true;
@@ -139,10 +146,9 @@ template <class R>
 TQI_ENCODE_INLINE void fill_slot(const FastEncodeJob &f, const Unit &u, uint32_t first,
                                  uint8_t *slot) {
     const RowsIn &rows = f.job.rows[u.side];
-    uint32_t size = rows.dtype == TQ_F32 ? 4 : 2, fresh = u.fresh >> first;
+    uint32_t size = (uint32_t)size_of(rows), fresh = u.fresh >> first;
     int64_t stride = rows.token_stride * size;
-    const uint8_t *from =
-        (const uint8_t *)rows.data + (u.row + first) * stride + u.head * rows.head_stride * size;
+    const uint8_t *from = u.from + first * stride;
     if (!(f.job.aligned >> u.side & 1))
         gather_rows<R>(from, stride, fresh, size, slot);
     else if (size == 2)

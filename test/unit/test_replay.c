@@ -25,8 +25,8 @@ static double run_step(void *arg, const struct step *step) {
         const struct item *item = &step->items[i];
         const struct request *r = &b->requests[item->request];
         b->wrong += item->before != b->stored[item->request] || item->append == 0;
-        b->wrong += item->answers != (item->before + item->append ==
-                                      r->prompt + b->answered[item->request]);
+        b->wrong += item->answers !=
+                    (item->before + item->append == r->prompt + b->answered[item->request]);
         b->stored[item->request] += item->append;
         b->answered[item->request] += item->answers;
         tokens += item->append;
@@ -160,8 +160,8 @@ static void latencies_are_quantiles(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_arrive_in_order),  cmocka_unit_test(nothing_is_lost),
-        cmocka_unit_test(same_seed_same_replay),     cmocka_unit_test(enough_memory_preempts_nobody),
+        cmocka_unit_test(requests_arrive_in_order), cmocka_unit_test(nothing_is_lost),
+        cmocka_unit_test(same_seed_same_replay),    cmocka_unit_test(enough_memory_preempts_nobody),
         cmocka_unit_test(latencies_are_quantiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
