@@ -36,6 +36,8 @@ void *copy_data(size_t n);
 
 /* ---- run.c ---------------------------------------------------------------------------------- */
 
+extern uint32_t context_flags; /* TQ_CONTEXT_* of the runs to come */
+
 struct bench {
     const char *variant;
     uint32_t batch, group, dim;

@@ -1,8 +1,9 @@
 /*
  * bench_cuda [--json FILE] [--commit ID] [--quick | --append] [--case
- * VARIANT,BATCH,TOKENS,GROUP,DIM]...: decode attention and append on a GPU through tq.h, against a
- * plain read of the same bytes in the same run. With --case the named cases of attention alone,
- * with --append appends alone. bench/gpu_tables.py makes tables and plots of the JSON.
+ * VARIANT,BATCH,TOKENS,GROUP,DIM]... [--fp8 native|converted]: decode attention and append on a GPU
+ * through tq.h, against a plain read of the same bytes in the same run. With --case the named cases
+ * of attention alone, with --append appends alone. bench/gpu_tables.py makes tables and plots of
+ * the JSON.
  *
  * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
  * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan
@@ -69,6 +70,7 @@ static void run_attend(struct bench b) {
            ms, r.bytes / ms / 1e6, read, 100 * read / ms, step);
     print_json("attend", &r, ms, read);
     print_json("step", &r, step, read);
+    printf("  %s", tq_cache_kernel_name(r.cache, 0, TQ_OP_SCORE));
     if (b.batch == 1)
         printf("  tq_attend %8.4f ms", time_graph(call_once, &r, r.sets, launches));
     printf("\n");
@@ -169,6 +171,9 @@ static struct options read_options(int argc, char **argv) {
         o.cases |= strcmp(argv[i], "--case") == 0;
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             o.json = argv[++i];
+        else if (strcmp(argv[i], "--fp8") == 0 && i + 1 < argc)
+            context_flags =
+                strcmp(argv[++i], "native") == 0 ? TQ_CONTEXT_FP8_NATIVE : TQ_CONTEXT_FP8_CONVERTED;
         else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
             o.commit = argv[++i];
     }
