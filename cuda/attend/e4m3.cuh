@@ -1,7 +1,15 @@
 /*
- * Numbers for the FP8 tensor cores. An e4m3 has four significant bits, so a query element is the
- * sum of three (planes): x = h + l / 16 + r / 256, each the rounding of what is left over times
- * 16. Two planes hold every bf16 exactly, three every f16. Probabilities take two.
+ * Numbers for the FP8 tensor cores, as sums of e4m3, which have four significant bits (planes).
+ *
+ * Of products that they add, the tensor cores of sm_90 keep 13 bits below the largest, so that one
+ * loud channel takes the low bits of all others. So elements of a query at least a quarter of its
+ * largest (at least 64, where the largest is in [128, 256)) begin in the first plane, and all
+ * others in the second, where of a loud element only the rest is left:
+ *
+ *     q = a + b / 4 + c / 64     a = q or 0, b = 4 (q - a), c = 16 (4 (q - a) - b), each rounded
+ *     p = a + b / 16             probabilities
+ *
+ * Three planes hold every bf16 exactly.
  *
  * Planes become columns of B. In block nt of 8 columns, columns 2 t and 2 t + 1 are the first
  * two planes of query row 4 nt + t; block NT + b holds the third of rows 8 b + t and
@@ -50,35 +58,41 @@ TQI_INLINE float2 from_e4m3(uint32_t w) {
     return halves_of(low);
 }
 
-/* Two numbers as two planes each: bytes a, b of the first, then of the second. */
-TQI_INLINE uint32_t two_planes(float a, float b) {
+/* Two probabilities; both bytes of the first plane, then of the second. */
+TQI_INLINE uint32_t weight_planes(float a, float b) {
     uint32_t first = to_e4m3(a, b);
     float2 is = from_e4m3(first);
     return first | to_e4m3((a - is.x) * 16.0f, (b - is.y) * 16.0f) << 16;
 }
 
-/* Four numbers as three planes; words of four bytes. */
-TQI_INLINE void three_planes(const float x[4], uint32_t plane[3]) {
-    float rest[4] = {x[0], x[1], x[2], x[3]};
+/* Where a query element begins in the first plane. NaN does. */
+TQI_INLINE float loud(float x) {
+    return fabsf(x) < TQI_E4M3_LARGEST / 4 ? 0 : x;
+}
+
+/* Four elements of a query: a word of each plane. */
+TQI_INLINE void query_planes(const float x[4], uint32_t plane[3]) {
 #pragma unroll
-    for (int i = 0; i < 3; i++) {
-        uint32_t low = to_e4m3(rest[0], rest[1]), high = to_e4m3(rest[2], rest[3]);
-        float2 a = from_e4m3(low), b = from_e4m3(high);
-        plane[i] = low | high << 16;
-        rest[0] = (rest[0] - a.x) * 16.0f;
-        rest[1] = (rest[1] - a.y) * 16.0f;
-        rest[2] = (rest[2] - b.x) * 16.0f;
-        rest[3] = (rest[3] - b.y) * 16.0f;
+    for (int i = 0; i < 4; i += 2) {
+        uint32_t a = to_e4m3(loud(x[i]), loud(x[i + 1]));
+        float2 is = from_e4m3(a);
+        float rest[2] = {(x[i] - is.x) * 4.0f, (x[i + 1] - is.y) * 4.0f};
+        uint32_t b = to_e4m3(rest[0], rest[1]);
+        is = from_e4m3(b);
+        uint32_t c = to_e4m3((rest[0] - is.x) * 16.0f, (rest[1] - is.y) * 16.0f);
+        plane[0] = i ? plane[0] | a << 16 : a;
+        plane[1] = i ? plane[1] | b << 16 : b;
+        plane[2] = i ? plane[2] | c << 16 : c;
     }
 }
 
-/* A sum from those of the planes. */
-TQI_INLINE float joined_planes(float first, float second) {
-    return fmaf(second, 1.0f / 16.0f, first);
+/* Sums from those of the planes. */
+TQI_INLINE float joined_weights(float a, float b) {
+    return fmaf(b, 1.0f / 16.0f, a);
 }
 
-TQI_INLINE float joined_planes(float first, float second, float third) {
-    return fmaf(fmaf(third, 1.0f / 16.0f, second), 1.0f / 16.0f, first);
+TQI_INLINE float joined_query(float a, float b, float c) {
+    return fmaf(fmaf(c, 1.0f / 16.0f, b), 1.0f / 4.0f, a);
 }
 
 } /* namespace tqi */

@@ -61,14 +61,14 @@ template <int NT_, int D_> struct E4m3Tile : Tile<TQ_FORMAT_FP8, TQ_FORMAT_FP8, 
 #pragma unroll
             for (int e = 0; e < 2; e++)
                 score[nt][4 * r + 2 * zp + e] =
-                    joined_planes(c[nt][2 * e], c[nt][2 * e + 1], c[NT + nt / 2][2 * e + nt % 2]);
+                    joined_query(c[nt][2 * e], c[nt][2 * e + 1], c[NT + nt / 2][2 * e + nt % 2]);
     }
 
     /* Probabilities as B: the transposition leaves tokens z, z + 1, 4 + z, 5 + z in a word. */
     TQI_INLINE static void to_words(const float p[8], uint32_t (*out)[2]) {
 #pragma unroll
         for (int i = 0; i < 2 * GROUPS; i++)
-            out[i / 2][i % 2] = prmt(transpose16(two_planes(p[2 * i], p[2 * i + 1])), 0, 0x3120);
+            out[i / 2][i % 2] = prmt(transpose16(weight_planes(p[2 * i], p[2 * i + 1])), 0, 0x3120);
     }
 
     /* left[nt]: tokens of the page that the row sees. */
@@ -117,7 +117,7 @@ template <int NT_, int D_> struct E4m3Tile : Tile<TQ_FORMAT_FP8, TQ_FORMAT_FP8, 
             for (int nt = 0; nt < NT; nt++)
 #pragma unroll
                 for (int e = 0; e < 2; e++)
-                    this->acc[nt][mb][e] = fmaf(joined_planes(c[nt][2 * e], c[nt][2 * e + 1]),
+                    this->acc[nt][mb][e] = fmaf(joined_weights(c[nt][2 * e], c[nt][2 * e + 1]),
                                                 w.beta[nt], this->acc[nt][mb][e] * w.alpha[nt]);
         }
     }

@@ -11,8 +11,8 @@
  * as warps share it; k counts the 32 bytes that four lanes' words make. A warpgroup passes two
  * barriers a page: for the maximum of the tile, and for its probabilities.
  *
- * The tensor cores add e4m3 products with about 14 bits. So sums of CHAIN steps of 32 only are
- * left to them and then added in binary32.
+ * The tensor cores add with 13 bits below the largest product. So sums of CHAIN steps of 32 only
+ * are left to them and then added in binary32.
  */
 #ifndef TQI_CUDA_ATTEND_GROUP_TILE_CUH
 #define TQI_CUDA_ATTEND_GROUP_TILE_CUH
@@ -42,7 +42,8 @@ template <int NT_, int D_> struct GroupTileShape {
 
 template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
     static constexpr int NT = NT_, D = D_, J = D / 32, HEADS = NT * 4, M = D / 64;
-    static constexpr int COLUMNS = 8 * query_blocks(NT), CHAINS = 2, CHAIN = J / CHAINS;
+    static constexpr int COLUMNS = 8 * query_blocks(NT);
+    static constexpr int CHAINS = NT < 4 && J > 4 ? 4 : NT < 4 ? J : 2, CHAIN = J / CHAINS;
     using Layout = typename GroupTileShape<NT_, D_>::Layout;
     using Room = GroupRoom<NT, D>;
 
@@ -103,8 +104,8 @@ template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
                 score[nt][e] = 0;
 #pragma unroll
                 for (int c = 0; c < CHAINS; c++)
-                    score[nt][e] += joined_planes(d[c][4 * nt + 2 * e], d[c][4 * nt + 2 * e + 1],
-                                                  d[c][4 * (NT + nt / 2) + 2 * e + nt % 2]);
+                    score[nt][e] += joined_query(d[c][4 * nt + 2 * e], d[c][4 * nt + 2 * e + 1],
+                                                 d[c][4 * (NT + nt / 2) + 2 * e + nt % 2]);
             }
     }
 
@@ -137,7 +138,7 @@ template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
      * each stores a word: tokens 8 t + 0 4 1 5 or 2 6 3 7, as values have them. */
     TQI_INLINE void store_weights(int nt, float a, float b) const {
         const uint32_t g = group.lane / 4, t = group.lane % 4;
-        uint32_t own = two_planes(a, b), other = __shfl_xor_sync(~0u, own, 4);
+        uint32_t own = weight_planes(a, b), other = __shfl_xor_sync(~0u, own, 4);
         uint32_t word = prmt(own, other, g % 2 ? 0x3726 : 0x5140);
         store_shared4(room + Room::weights + (nt * 4 + group.warp) * 128 + (2 * t + g % 2) * 16 +
                           g / 2 * 4,
@@ -214,7 +215,7 @@ template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
 #pragma unroll
                     for (int e = 0; e < 2; e++)
                         acc[first + i][nt][e] =
-                            fmaf(joined_planes(d[i][4 * nt + 2 * e], d[i][4 * nt + 2 * e + 1]),
+                            fmaf(joined_weights(d[i][4 * nt + 2 * e], d[i][4 * nt + 2 * e + 1]),
                                  beta[nt], acc[first + i][nt][e] * alpha[nt]);
         }
     }

@@ -158,7 +158,7 @@ __device__ __forceinline__ void store_planes(const FastJob &job, const RowPlace 
         uint32_t t = first / (dim / 4), word = (first - t * (dim / 4)) / 4, plane[3];
         for (int i = 0; i < 4; i++)
             x[i] = ldexpf(x[i], 7 - e);
-        three_planes(x, plane);
+        query_planes(x, plane);
         if (!in)
             return;
         uint32_t *block = job.fragments + ((first_block + nt) * words + word) * 32;

@@ -26,52 +26,67 @@ static uint32_t query_blocks(uint32_t nt) {
 /* ---- numbers ------------------------------------------------------------------------------------
  */
 
-static void to_planes(float x, uint8_t plane[3]) {
-    for (int i = 0; i < 3; i++) {
-        plane[i] = tqi_float_to_e4m3(x);
-        x = (x - tqi_e4m3_to_float(plane[i])) * 16;
-    }
+static const double query_unit[3] = {1, 4, 64}, weight_unit[2] = {1, 16};
+
+/* A query element, the row's largest in [128, 256). */
+static void query_planes(float x, uint8_t plane[3]) {
+    plane[0] = fabsf(x) < 64 ? 0 : tqi_float_to_e4m3(x);
+    x = (x - tqi_e4m3_to_float(plane[0])) * 4;
+    plane[1] = tqi_float_to_e4m3(x);
+    plane[2] = tqi_float_to_e4m3((x - tqi_e4m3_to_float(plane[1])) * 16);
 }
 
-static double from_planes(const uint8_t *plane, int n) {
+/* A probability, the largest 256. */
+static void weight_planes(float x, uint8_t plane[2]) {
+    plane[0] = tqi_float_to_e4m3(x);
+    plane[1] = tqi_float_to_e4m3((x - tqi_e4m3_to_float(plane[0])) * 16);
+}
+
+static double from_planes(const uint8_t *plane, const double *unit, int n) {
     double x = 0;
-    for (int i = n; i--;)
-        x = x / 16 + (double)tqi_e4m3_to_float(plane[i]);
+    for (int i = 0; i < n; i++)
+        x += (double)tqi_e4m3_to_float(plane[i]) / unit[i];
     return x;
 }
 
-/* Significant bits of the numbers that n planes hold exactly, largest magnitude 256. */
-static void check_exact(uint32_t bits, int n, int lowest_exponent) {
-    for (int e = lowest_exponent; e < 8; e++)
+static double as_query(float x) {
+    uint8_t plane[3];
+    query_planes(x, plane);
+    return from_planes(plane, query_unit, 3);
+}
+
+static double as_weight(float x) {
+    uint8_t plane[2];
+    weight_planes(x, plane);
+    return from_planes(plane, weight_unit, 2);
+}
+
+/* All numbers of so many bits with exponents from `lowest` on, largest magnitude 255. */
+static void check_exact(uint32_t bits, int lowest) {
+    for (int e = lowest; e < 8; e++)
         for (uint32_t m = 1u << (bits - 1); m < 1u << bits; m++) {
-            uint8_t plane[3];
             float x = ldexpf((float)m, e - (int)bits + 1);
-            to_planes(x, plane);
-            CHECK(from_planes(plane, n) == (double)x, "%u bits, %d planes: %a", bits, n, (double)x);
-            to_planes(-x, plane);
-            CHECK(from_planes(plane, n) == -(double)x, "%u bits, %d planes: %a", bits, n,
-                  (double)-x);
+            CHECK(as_query(x) == (double)x && as_query(-x) == -(double)x, "%u bits: %a", bits,
+                  (double)x);
         }
 }
 
-/* 2 planes hold a bf16, 3 an f16, as far as they are not tiny beside the largest of the row. */
-static void planes_are_exact(void **state) {
+/* A bf16 that is not tiny beside the largest of its row, and an f16 of a quarter of it. */
+static void queries_are_exact(void **state) {
     (void)state;
-    check_exact(8, 2, -5);
-    check_exact(11, 3, -5);
+    check_exact(8, -7);
+    check_exact(11, 6);
 }
 
 static void planes_are_close(void **state) {
     uint64_t random = 5;
     (void)state;
     for (int i = 0; i < 200000; i++) {
-        uint8_t plane[3];
         float x = unit_bell(&random) * 64;
-        to_planes(x, plane);
-        CHECK(fabs(from_planes(plane, 2) - (double)x) <= fabs((double)x) / 256 + 0x1p-14, "%a",
-              (double)x);
-        CHECK(fabs(from_planes(plane, 3) - (double)x) <= fabs((double)x) / 4096 + 0x1p-18, "%a",
-              (double)x);
+        double least = fabs((double)x) / (fabsf(x) < 64 ? 256 : 4096);
+        CHECK(fabs(as_query(x) - (double)x) <= least + 0x1p-16, "%a", (double)x);
+        x = fabsf(x);
+        CHECK(fabs(as_weight(x) - (double)x) <= (double)x / 256 + 0x1p-14, "%a", (double)x);
     }
 }
 
@@ -147,7 +162,7 @@ static void store_query(uint8_t *b, uint32_t dim, uint32_t nt, uint32_t row, con
     for (uint32_t d = 0; d < dim; d++) {
         uint32_t t = d / (dim / 4), word = d % (dim / 4) / 4;
         uint8_t plane[3];
-        to_planes(q[d], plane);
+        query_planes(q[d], plane);
         uint32_t at = word * 128 + t * 4 + d % 4;
         b[block * block_bytes + at + column * 16] = plane[0];
         b[block * block_bytes + at + (column + 1) * 16] = plane[1];
@@ -164,10 +179,7 @@ static double score(const uint8_t *b, uint32_t dim, uint32_t nt, uint32_t row, u
         for (uint32_t k = 0; k < dim; k++) {
             uint8_t a = a_element(k_side.rows.layout.codes, dim, k / 32, 0, row, k % 32);
             uint8_t q = b_element(b + k / 32 * 256, block_bytes, columns[plane], k % 32);
-            sum += (double)tqi_e4m3_to_float(a) * (double)tqi_e4m3_to_float(q) /
-                   (plane == 0   ? 1
-                    : plane == 1 ? 16
-                                 : 256);
+            sum += (double)tqi_e4m3_to_float(a) * (double)tqi_e4m3_to_float(q) / query_unit[plane];
         }
     return sum;
 }
@@ -187,9 +199,7 @@ static void check_scores(uint32_t dim, uint32_t nt) {
         for (uint32_t r = 0; r < 4 * nt; r++) {
             double dot = 0, size = 0;
             for (uint32_t d = 0; d < dim; d++) {
-                uint8_t plane[3];
-                to_planes(q[r][d], plane);
-                double x = number(&k_side.rows.layout, token_of(row), d) * from_planes(plane, 3);
+                double x = number(&k_side.rows.layout, token_of(row), d) * as_query(q[r][d]);
                 dot += x;
                 size += fabs(x);
             }
@@ -239,10 +249,10 @@ static uint32_t prmt(uint32_t a, uint32_t b, uint32_t s) {
 }
 
 /* A lane's two tokens of a row: the first plane of both, the second of both. */
-static uint32_t two_planes(const float *weights, uint32_t warp, uint32_t g) {
-    uint8_t plane[2][3];
+static uint32_t lane_weights(const float *weights, uint32_t warp, uint32_t g) {
+    uint8_t plane[2][2];
     for (uint32_t e = 0; e < 2; e++)
-        to_planes(weights[token_of(16 * warp + g + 8 * e)], plane[e]);
+        weight_planes(weights[token_of(16 * warp + g + 8 * e)], plane[e]);
     return plane[0][0] | (uint32_t)plane[1][0] << 8 | (uint32_t)plane[0][1] << 16 |
            (uint32_t)plane[1][1] << 24;
 }
@@ -252,7 +262,8 @@ static void store_weights(uint8_t *b, uint32_t row, const float *weights) {
     uint32_t nt = row / 4, t = row % 4;
     for (uint32_t warp = 0; warp < WARPS; warp++)
         for (uint32_t g = 0; g < 8; g++) {
-            uint32_t own = two_planes(weights, warp, g), other = two_planes(weights, warp, g ^ 1);
+            uint32_t own = lane_weights(weights, warp, g),
+                     other = lane_weights(weights, warp, g ^ 1);
             uint32_t word = prmt(own, other, g % 2 ? 0x3726 : 0x5140);
             uint8_t *to = b + (nt * 4 + warp) * 128 + (2 * t + g % 2) * 16 + g / 2 * 4;
             for (uint32_t i = 0; i < 4; i++)
@@ -267,7 +278,7 @@ static double value(const uint8_t *b, uint32_t dim, uint32_t m, uint32_t a_row, 
             uint8_t a = a_element(v_side.rows.layout.codes, dim, m * 2 + k / 32, 1, a_row, k % 32);
             uint8_t p = b_element(b + k / 32 * 256, TOKENS * 8,
                                   8 * (row / 4) + 2 * (row % 4) + plane, k % 32);
-            sum += (double)tqi_e4m3_to_float(a) * (double)tqi_e4m3_to_float(p) / (plane ? 16 : 1);
+            sum += (double)tqi_e4m3_to_float(a) * (double)tqi_e4m3_to_float(p) / weight_unit[plane];
         }
     return sum;
 }
@@ -288,9 +299,7 @@ static void check_values(uint32_t dim, uint32_t nt) {
                 uint32_t d = dim_of(dim, m, a_row);
                 double sum = 0, size = 0;
                 for (uint32_t i = 0; i < TOKENS; i++) {
-                    uint8_t plane[3];
-                    to_planes(weights[r][i], plane);
-                    double x = number(&v_side.rows.layout, i, d) * from_planes(plane, 2);
+                    double x = number(&v_side.rows.layout, i, d) * as_weight(weights[r][i]);
                     sum += x;
                     size += fabs(x);
                 }
@@ -323,7 +332,7 @@ static void weights_have_no_bank_conflicts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(planes_are_exact),
+        cmocka_unit_test(queries_are_exact),
         cmocka_unit_test(planes_are_close),
         cmocka_unit_test(rows_cover_the_page),
         cmocka_unit_test(scores_are_dot_products),
