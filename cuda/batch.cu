@@ -219,22 +219,6 @@ tq_status append_on(Batch *b, const tqi_step_append *from, bool whole, cudaStrea
     return encode(job, stream);
 }
 
-AttendCall call_of(const tqi_step_attend *job) {
-    AttendCall call = {};
-    call.layer = job->layer;
-    call.view = job->view;
-    call.group = job->group;
-    call.causal = job->causal;
-    call.fixed = job->invariant != 0;
-    call.window = job->window;
-    call.scale = job->scale;
-    call.softcap = job->softcap;
-    call.q = job->q;
-    call.out = job->out;
-    call.lse = job->lse;
-    return call;
-}
-
 /* The kept plan of a way, or the last, which is made anew for every launch. *made: it was made
  * for this step before. */
 uint32_t find_plan(Room *room, const tqi_way &way, bool *made) {
@@ -254,9 +238,7 @@ tq_status attend_on(Batch *b, const tqi_step_attend *from, bool whole, cudaStrea
     Room *room = &b->room;
     Attend attend;
     bool made;
-    AttendCall call = call_of(from);
-    call.few_rows = room->limits.launch_rows;
-    TQI_TRY(make_attend(b->state, room, call, &attend));
+    TQI_TRY(make_attend(b->state, room, from->call, room->limits.launch_rows, &attend));
     uint32_t index = find_plan(room, attend.way, &made);
     PlanJob plan = plan_of(*room, index, attend.way, b->state->overlap);
     if (!made && index != KEPT_PLANS)

@@ -4,6 +4,10 @@
 
 #include "room.h"
 
+extern "C" {
+#include "device/device.h"
+}
+
 namespace tqi {
 
 /* Page ids stand behind the room's part of the step. */
