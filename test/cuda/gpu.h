@@ -94,6 +94,7 @@ void check_repeated(tq_format k, tq_format v);
 void check_batches_of(tq_layer_formats formats);
 void check_sanitize(void);
 void check_sanitize_fp8(void);
+void check_bytes_sanitize(void);
 void check_batches_sanitize(void);
 
 #endif

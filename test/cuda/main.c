@@ -23,7 +23,8 @@ static const struct {
               {"random", check_random},
               {"sanitize", check_sanitize},
               {"sanitize_fp8", check_sanitize_fp8},
-              {"sanitize_batches", check_batches_sanitize}};
+              {"sanitize_batches", check_batches_sanitize},
+              {"sanitize_bytes", check_bytes_sanitize}};
 
 static int wanted(const char *name, int argc, char **argv) {
     for (int i = 1; i < argc; i++)

@@ -78,13 +78,12 @@ $(CHECK_CUDA): $(CHECK_CUDA_OBJ) $(B)/libturboquant.a
 check-cuda: $(CHECK_CUDA)
 	$(CHECK_CUDA) $(GROUPS)
 
-# A tool per run; a small group, as the tools are slow. Without a number synccheck loses track of
-# the kernels' barriers and stops them.
+# A tool per run over small shapes, a group at a time, so that one that hangs is named. Without a
+# number synccheck loses track of the kernels' barriers and stops them.
+SANITIZE_TOOLS ?= memcheck racecheck synccheck initcheck
+SANITIZE_GROUPS ?= sanitize_bytes sanitize_fp8 sanitize sanitize_batches
 check-cuda-sanitize: $(CHECK_CUDA)
-	for tool in memcheck racecheck synccheck initcheck; do \
-		extra=; [ $$tool != synccheck ] || extra='--num-cuda-barriers 4096'; \
-		compute-sanitizer --tool $$tool $$extra --error-exitcode 9 $(CHECK_CUDA) sanitize sanitize_batches || exit 1; \
-	done
+	sh test/cuda/sanitize.sh $(CHECK_CUDA) '$(SANITIZE_TOOLS)' '$(SANITIZE_GROUPS)'
 
 -include $(CHECK_CUDA_OBJ:.o=.d)
 
