@@ -110,6 +110,10 @@ TQI_LOAD_SHARED(load_shared2, "u16")
 TQI_LOAD_SHARED(load_shared1, "u8")
 #undef TQI_LOAD_SHARED
 
+TQI_INLINE void store_shared4(uint32_t at, uint32_t word) {
+    asm volatile("st.shared.u32 [%0],%1;" ::"r"(at), "r"(word) : "memory");
+}
+
 /* ---- copies into slots ---------------------------------------------------------------------- */
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -8,6 +8,7 @@
 #define TQI_CUDA_ENCODE_KEY_KERNEL_CUH
 
 #include "common/polar_tables.cuh"
+#include "encode/copy_async.cuh"
 #include "encode/key_row.cuh"
 #include "encode/polar_block.cuh"
 
@@ -242,6 +243,8 @@ template <int D>
 __global__ void __launch_bounds__(KEY_WARPS * 32)
     tqk_encode_keys(const __grid_constant__ KeyJob f) {
     const Side &s = f.job.side[0];
+    wait_for_predecessor(); /* all warps, those without a unit too */
+    allow_successor();
     KeyUnit u = key_unit(f, blockIdx.x * KEY_WARPS + threadIdx.x / 32);
     if (u.fresh == 0)
         return; /* the whole warp */
@@ -274,7 +277,7 @@ __global__ void __launch_bounds__(KEY_WARPS * 32)
     tq_status encode_keys_d##d(const KeyJob &f, cudaStream_t stream) {                        \
         uint64_t units = (uint64_t)f.job.max_pieces * (KEY_GROUP / KEY_ROWS) * f.job.n_heads; \
         LaunchShape shape = {(units + KEY_WARPS - 1) / KEY_WARPS, KEY_WARPS * 32, 0, stream,  \
-                             false};                                                          \
+                             f.job.overlap != 0};                                             \
         return launch(tqk_encode_keys<d>, shape, "tqk_encode_keys", f);                       \
     }
 
