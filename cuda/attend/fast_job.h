@@ -17,6 +17,7 @@ struct FastJob {
     uint32_t page_bytes;   /* of call.pages, in 32 bits */
     float k_step;          /* of the integers of K, 1 for float formats */
     uint32_t table[2][2];  /* K, V: values of the book as bytes */
+    float cap, cap_rate;   /* softcap in powers of two, 0 = none; 2 / softcap */
     /* Workspace: */
     uint32_t *fragments; /* [item, whole: block][NT][word][lane] */
     float *q_scale;      /* [item or block][row of the item] */
