@@ -22,6 +22,14 @@ namespace tqi {
 #define INT_START 0x4b400000
 #define FLOAT_START 12582912.0f
 
+/* A page that not every row sees whole, or whose scores are capped: of rows 4 nt + t. */
+template <int NT> struct PageEdge {
+    int valid;              /* tokens that exist and that some row sees */
+    int first[NT], end[NT]; /* those that the row sees */
+    float shift[NT];        /* joins scores before the cap, in powers of two */
+    float cap, cap_rate;    /* the cap in powers of two, 0 = none; 2 / cap */
+};
+
 TQI_INLINE float2 halves_of(uint32_t x) {
     __half2 h;
     memcpy(&h, &x, sizeof h);

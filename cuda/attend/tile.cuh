@@ -21,6 +21,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
     /* Whether pages come in two parts; with 16 rows the few warps have no time for it. */
     static constexpr bool SPLIT = NT < 4;
     using Layout = Blob<KF, VF, D>;
+    using Edge = PageEdge<NT>;
 
     uint32_t q[NT][Q_WORDS];
     float q_scale[NT];
@@ -119,14 +120,6 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
     }
 
     /* ---- softmax ----------------------------------------------------------------------------- */
-
-    /* A page that not every row sees whole, or whose scores are capped. */
-    struct Edge {
-        int valid;              /* tokens that exist and that some row sees */
-        int first[NT], end[NT]; /* those that the row sees */
-        float shift[NT];        /* joins scores before the cap, in powers of two */
-        float cap, cap_rate;    /* the cap in powers of two, 0 = none; 2 / cap */
-    };
 
     /* What the tile's probabilities need: B operands, factors of old and new. */
     struct Weights {
