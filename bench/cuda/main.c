@@ -1,9 +1,9 @@
 /*
- * bench_cuda [--json FILE] [--commit ID] [--quick | --append] [--case
+ * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --snapshots] [--case
  * VARIANT,BATCH,TOKENS,GROUP,DIM]...: decode attention and append on a GPU through tq.h, against a
  * plain read of the same bytes in the same run. With --case the named cases of attention alone
  * (of append where VARIANT is append:NAME), with --append appends alone. bench/gpu_tables.py makes
- * tables and plots of the JSON.
+ * tables and plots of the JSON. --snapshots times saving and loading alone, as calls by the clock.
  *
  * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
  * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan
@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "bench.h"
+#include "snapshots.h"
 
 static FILE *json;
 static int json_rows;
@@ -175,7 +176,7 @@ static void run_case(char *text) {
 
 struct options {
     const char *json, *commit;
-    int quick, append, cases;
+    int quick, append, snapshots, cases;
 };
 
 static struct options read_options(int argc, char **argv) {
@@ -183,6 +184,7 @@ static struct options read_options(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         o.quick |= strcmp(argv[i], "--quick") == 0;
         o.append |= strcmp(argv[i], "--append") == 0;
+        o.snapshots |= strcmp(argv[i], "--snapshots") == 0;
         o.cases |= strcmp(argv[i], "--case") == 0;
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             o.json = argv[++i];
@@ -210,7 +212,9 @@ int main(int argc, char **argv) {
     for (int i = 1; i + 1 < argc; i++)
         if (strcmp(argv[i], "--case") == 0)
             run_case(argv[++i]);
-    if (o.append)
+    if (o.snapshots)
+        time_snapshots();
+    else if (o.append)
         run_appends(o.quick);
     else if (!o.cases)
         run_all(o.quick);

@@ -154,7 +154,7 @@ static void test_b55_interleaved(void **state) {
 /* Window 8, 20 tokens, fork, [1, 0], cut to 15, to 5, 3 more: codes and rows in 16 bits move
  * together. */
 static void test_b58_reorder_and_cut(void **state) {
-    static const uint32_t parents[2] = {1, 0};
+    static const uint32_t parents[2] = {1, 0}, lengths[2] = {15, 5};
     struct twin t;
     tq_cache_config c = config_of(TQ_VARIANT_3BIT_NC, 0, 8);
     (void)state;
@@ -170,7 +170,8 @@ static void test_b58_reorder_and_cut(void **state) {
     model_reorder(&t.pool, 2, seqs, parents);
     twin_check(&t, "reordered");
     for (uint32_t s = 0; s < 2; s++)
-        for (uint32_t n = 15; n >= 5; n -= 10) {
+        for (uint32_t i = 0; i < COUNT(lengths); i++) {
+            uint32_t n = lengths[i];
             OK(tq_seq_truncate(t.r.cache, ids[s], n));
             model_truncate(&t.pool, seqs[s], n);
             FAILS(tq_seq_truncate(t.r.cache, ids[s], n + 4), TQ_ERR_INVALID_ARGUMENT, "n_tokens");
@@ -267,7 +268,7 @@ static void test_freed_tokens_are_gone(void **state) {
     static const tq_layer_formats pair = {TQ_FORMAT_BF16, TQ_FORMAT_LM4};
     enum { N = 40, ROW = 2 * DIM };
     (void)state;
-    for (uint32_t way = 0; way < 4; way++) {
+    for (uint32_t way = 0; way < 5; way++) {
         struct rig r = {0};
         tq_cache_config c = pair_config(&pair, DIM, 2, 2);
         float marked[N * ROW], plain[N * ROW];
@@ -293,6 +294,12 @@ static void test_freed_tokens_are_gone(void **state) {
             seq = rig_seq(&r);
         } else if (way == 1) {
             OK(tq_seq_truncate(r.cache, seq, 0));
+        } else if (way == 4) { /* in the middle of pages that stay */
+            OK(tq_seq_truncate(r.cache, seq, 0));
+            rig_append(&r, seq, 0, 3, plain, plain);
+            rig_append(&r, seq, 0, N - 3, marked, marked);
+            OK(tq_seq_truncate(r.cache, seq, 3));
+            check_nothing_left(&r, seq, "cut off");
         } else if (way == 2) {
             OK(tq_cache_reset(r.cache));
             seq = rig_seq(&r);
