@@ -231,10 +231,10 @@ static void walk(tq_format k, tq_format v, uint32_t dim, uint32_t page_tokens, u
 }
 
 void check_walks(void) {
-    walk(TQ_FORMAT_LM4, TQ_FORMAT_LM4, 128, 64, 14, 6000);
-    walk(TQ_FORMAT_LM3, TQ_FORMAT_LM4, 64, 16, 50, 6000);
-    walk(TQ_FORMAT_LM3, TQ_FORMAT_LM3, 96, 32, 26, 4000);
-    walk(TQ_FORMAT_FP8, TQ_FORMAT_LM4, 128, 16, 50, 3000);
-    walk(TQ_FORMAT_INT8, TQ_FORMAT_INT8, 128, 64, 14, 3000);
-    walk(TQ_FORMAT_BF16, TQ_FORMAT_F16, 80, 32, 26, 3000);
+    walk(TQ_FORMAT_LM4, TQ_FORMAT_LM4, 128, 64, 7, 6000);
+    walk(TQ_FORMAT_LM3, TQ_FORMAT_LM4, 64, 16, 24, 6000);
+    walk(TQ_FORMAT_LM3, TQ_FORMAT_LM3, 96, 32, 12, 4000);
+    walk(TQ_FORMAT_FP8, TQ_FORMAT_LM4, 128, 16, 24, 3000);
+    walk(TQ_FORMAT_INT8, TQ_FORMAT_INT8, 128, 64, 6, 3000);
+    walk(TQ_FORMAT_BF16, TQ_FORMAT_F16, 80, 32, 12, 3000);
 }
