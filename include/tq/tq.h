@@ -825,6 +825,9 @@ TQ_API tq_status tq_codec_encode(const tq_codec *codec, uint64_t n_rows, const t
 TQ_API tq_status tq_codec_decode(const tq_codec *codec, uint64_t n_rows, const void *codes,
                                  const tq_rows_out *rows);
 /** @brief Estimates inner products of one query with coded rows, without decoding them.
+ *
+ *  Up to a dim of 1024 by the kernels of attention, 16 rows at a time; longer rows by the
+ *  reference. A row's estimate does not depend on the rows beside it.
  *  @param codec a codec
  *  @param query dim elements; token_stride and head_stride are not used and must be 0;
  *  elements that are not finite are replaced as in tq_codec_encode()
