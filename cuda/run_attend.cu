@@ -106,6 +106,18 @@ tq_status make_attend(const State *s, const Room *room, const AttendCall &call, 
     return TQ_OK;
 }
 
+void make_prefill(const State *s, const Room *room, const AttendCall &call,
+                  const PrefillKernel **kernel, PrefillJob *job) {
+    *job = PrefillJob{};
+    /* bits of a row depend on the rows beside it: not for calls that forbid it */
+    *kernel = call.fixed || call.window || call.softcap != 0 ? nullptr : layer_of(call.layer)->prefill;
+    if (!*kernel)
+        return;
+    fill_job(s, room, call, &job->call);
+    job->call.v_unit = step_of(job->call.v);
+    job->k_step = step_of(job->call.k);
+}
+
 tq_status run_launch(const Attend &attend, cudaStream_t stream) {
     const FastJob &job = attend.job;
     if (job.whole)
@@ -173,7 +185,28 @@ static tq_status attend_block(State *s, const tqi_attend_job *from, const PageId
     return run_launch(attend, stream);
 }
 
+/* All query tokens of a call in tiles; *done: whether they could go this way. */
+static tq_status attend_tiles(State *s, const tqi_attend_job *from, cudaStream_t stream,
+                              bool *done) {
+    const PrefillKernel *kernel;
+    PrefillJob job;
+    make_prefill(s, &s->one, call_of(from), &kernel, &job);
+    *done = kernel && takes_tiles(from->n_queries, from->group);
+    if (!*done)
+        return TQ_OK;
+    job.segment = tqi_segment{from->view.length, 0, from->n_queries, 0, 0, {0, 0}};
+    job.table = s->table;
+    job.most_tiles = row_tiles(from->n_queries, from->group);
+    TQI_TRY(upload_table(from->view.pages,
+                         tqi_ceil(from->view.length, from->view.page_tokens), s->table, stream));
+    return kernel->run(job, stream);
+}
+
 static tq_status attend_on(State *s, const tqi_attend_job *from, cudaStream_t stream) {
+    bool done;
+    TQI_TRY(attend_tiles(s, from, stream, &done));
+    if (done)
+        return TQ_OK;
     const uint64_t n_pages = tqi_ceil(from->view.length, from->view.page_tokens);
     const uint32_t block = s->one.limits.rows;
     PageIds ids;

@@ -29,6 +29,9 @@ struct Attend {
 };
 
 tq_status make_attend(const State *s, const Room *room, const AttendCall &call, Attend *out);
+/* The same for many rows: NULL in *kernel where the call has to go without. */
+void make_prefill(const State *s, const Room *room, const AttendCall &call,
+                  const PrefillKernel **kernel, PrefillJob *job);
 /* Over the rows of job.call.range by the plan in job.call.schedule. */
 tq_status run_launch(const Attend &attend, cudaStream_t stream);
 

@@ -197,6 +197,7 @@ static tq_status make_room(State *s, const tqi_layer *layer) {
     s->page_tokens = side[0].layout.tokens;
     TQI_TRY(encode_fast_prepare(side));
     TQI_TRY(prepare_fast(side[0], side[1]));
+    TQI_TRY(open_prefill(side[0], side[1], &layer_of(layer)->prefill));
     const FastKernel *fast = find_fast(side[0].format, side[1].format, side[0].layout,
                                        side[1].layout, s->n_q_heads / s->n_kv_heads);
     const KernelShape any = {ANY_ROWS, s->n_sms * ANY_BLOCKS_PER_SM};
