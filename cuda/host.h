@@ -1,4 +1,5 @@
-/* What the host side of the CUDA device shares: the C headers of lib, errors, launches. */
+/* What the host side of the CUDA device shares: errors, launches. Every kernel is compiled with
+ * it, so that it includes nothing of lib that changes often. */
 #ifndef TQI_CUDA_HOST_H
 #define TQI_CUDA_HOST_H
 
@@ -9,9 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-extern "C" {
-#include "device/device.h"
-}
+#include "base/status.h"
 
 namespace tqi {
 

@@ -4,7 +4,9 @@
 
 #include <stdint.h>
 
+extern "C" {
 #include "spec/layout.h"
+}
 
 namespace tqi {
 

@@ -70,6 +70,7 @@ static void carve_step(const Limits &l, Carver *c, Room *room) {
         c->take<uint32_t>(launches_of(l, l.rows) * (l.launch_rows / l.block_rows) + blocks + 1);
     room->pieces[0] = c->take<AppendPiece>(l.groups);
     room->pieces[1] = c->take<AppendPiece>(l.runs);
+    room->tiles = c->take<RowTile>(l.tiles);
     room->step_bytes = c->at;
 }
 

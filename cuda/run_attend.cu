@@ -20,7 +20,8 @@ static float step_of(const Side &side) {
                                                : 1.0f;
 }
 
-static void fill_job(const State *s, const Room *room, const AttendCall &call, AttendJob *job) {
+static void fill_job(const State *s, const Room *room, const tqi_attend_call &call,
+                     AttendJob *job) {
     const LayerState *layer = layer_of(call.layer);
     job->k = layer->side[0];
     job->v = layer->side[1];
@@ -75,7 +76,7 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     return shape_block(s, kernel, job);
 }
 
-static void fill_way(const AttendCall &call, const FastKernel *fast, const FastJob &job,
+static void fill_way(const tqi_attend_call &call, const FastKernel *fast, const FastJob &job,
                      tqi_way *way) {
     way->rows = job.call.item_rows;
     way->n_heads = job.call.n_heads;
@@ -84,12 +85,13 @@ static void fill_way(const AttendCall &call, const FastKernel *fast, const FastJ
     way->n_workers = fast ? job.call.n_blocks * job.warps : job.call.n_blocks;
     way->page_tokens = job.call.pages.page_tokens;
     way->causal = job.call.causal;
-    way->fixed = call.fixed;
+    way->fixed = call.invariant != 0;
     way->whole = job.whole;
     way->window = job.call.window;
 }
 
-tq_status make_attend(const State *s, const Room *room, const AttendCall &call, Attend *out) {
+tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &call,
+                      uint32_t few_rows, Attend *out) {
     memset(out, 0, sizeof *out); /* ways are compared as bytes */
     FastJob *job = &out->job;
     fill_job(s, room, call, &job->call);
@@ -99,20 +101,21 @@ tq_status make_attend(const State *s, const Room *room, const AttendCall &call, 
                               job->call.v.layout, call.group);
     if (out->fast) {
         TQI_TRY(fill_fast(s, room, layer_of(call.layer), out->fast, job));
-        job->whole = out->fast->whole && !call.fixed && call.few_rows &&
-                     has_few_items(s, room->limits, out->fast->heads, call.few_rows);
+        job->whole = out->fast->whole && !call.invariant && few_rows &&
+                     has_few_items(s, room->limits, out->fast->heads, few_rows);
     }
     fill_way(call, out->fast, *job, &out->way);
     return TQ_OK;
 }
 
-void make_prefill(const State *s, const Room *room, const AttendCall &call,
+void make_prefill(const State *s, const Room *room, const tqi_attend_call &call,
                   const PrefillKernel **kernel, PrefillJob *job) {
     *job = PrefillJob{};
-    /* bits of a row depend on the rows beside it: not for calls that forbid it */
-    *kernel = call.fixed || call.window || call.softcap != 0 ? nullptr : layer_of(call.layer)->prefill;
-    if (!*kernel)
+    *kernel = nullptr;
+    /* invariant: whether rows are many must not matter */
+    if (call.invariant || call.window || call.softcap != 0 || !layer_of(call.layer)->prefill)
         return;
+    *kernel = layer_of(call.layer)->prefill;
     fill_job(s, room, call, &job->call);
     job->call.v_unit = step_of(job->call.v);
     job->k_step = step_of(job->call.k);
@@ -145,33 +148,16 @@ static void *row_at(const tq_rows_out &rows, uint64_t first) {
     return static_cast<uint8_t *>(rows.data) + (int64_t)first * rows.token_stride * size;
 }
 
-static AttendCall call_of(const tqi_attend_job *job) {
-    AttendCall call = {};
-    call.layer = job->layer;
-    call.view = job->view;
-    call.group = job->group;
-    call.causal = job->causal;
-    call.fixed = job->invariant != 0;
-    call.window = job->window;
-    call.scale = job->scale;
-    call.softcap = job->softcap;
-    call.q = job->q;
-    call.out = job->out;
-    call.lse = job->lse;
-    return call;
-}
-
 /* Query tokens [first, first + n) of the call as a step of one segment. */
 static tq_status attend_block(State *s, const tqi_attend_job *from, const PageIds &ids,
                               uint32_t n_ids, uint32_t first, uint32_t n, cudaStream_t stream) {
-    AttendCall call = call_of(from);
+    tqi_attend_call call = from->call;
     Attend attend;
-    call.q.data = row_at(from->q, first);
-    call.out.data = row_at(from->out, first);
-    call.few_rows = n;
-    if (from->lse)
-        call.lse = from->lse + (size_t)first * s->n_q_heads;
-    TQI_TRY(make_attend(s, &s->one, call, &attend));
+    call.q.data = row_at(call.q, first);
+    call.out.data = row_at(call.out, first);
+    if (call.lse)
+        call.lse += (size_t)first * s->n_q_heads;
+    TQI_TRY(make_attend(s, &s->one, call, n, &attend));
     attend.job.call.range = RowRange{0, n};
     attend.job.call.schedule = s->one.plans[KEPT_PLANS];
     PlanJob plan = {};
@@ -180,7 +166,7 @@ static tq_status attend_block(State *s, const tqi_attend_job *from, const PageId
     plan.schedule = s->one.plans[KEPT_PLANS];
     plan.launch_rows = n;
     plan.overlap = s->overlap;
-    tqi_segment segment = {from->view.length, 0, n, 0, from->n_queries - first - n, {0, 0}};
+    tqi_segment segment = {call.view.length, 0, n, 0, from->n_queries - first - n, 0, 0};
     TQI_TRY(plan_one(plan, segment, s->table, ids, n_ids, stream));
     return run_launch(attend, stream);
 }
@@ -190,15 +176,16 @@ static tq_status attend_tiles(State *s, const tqi_attend_job *from, cudaStream_t
                               bool *done) {
     const PrefillKernel *kernel;
     PrefillJob job;
-    make_prefill(s, &s->one, call_of(from), &kernel, &job);
-    *done = kernel && takes_tiles(from->n_queries, from->group);
+    const tqi_page_view &view = from->call.view;
+    make_prefill(s, &s->one, from->call, &kernel, &job);
+    *done = kernel && takes_tiles(from->n_queries, from->call.group);
     if (!*done)
         return TQ_OK;
-    job.segment = tqi_segment{from->view.length, 0, from->n_queries, 0, 0, {0, 0}};
+    job.segment = tqi_segment{view.length, 0, from->n_queries, 0, 0, 0, 0};
     job.table = s->table;
-    job.most_tiles = row_tiles(from->n_queries, from->group);
-    TQI_TRY(upload_table(from->view.pages,
-                         tqi_ceil(from->view.length, from->view.page_tokens), s->table, stream));
+    job.most_tiles = row_tiles(from->n_queries, from->call.group);
+    TQI_TRY(
+        upload_table(view.pages, tqi_ceil(view.length, view.page_tokens), s->table, stream));
     return kernel->run(job, stream);
 }
 
@@ -207,13 +194,14 @@ static tq_status attend_on(State *s, const tqi_attend_job *from, cudaStream_t st
     TQI_TRY(attend_tiles(s, from, stream, &done));
     if (done)
         return TQ_OK;
-    const uint64_t n_pages = tqi_ceil(from->view.length, from->view.page_tokens);
+    const tqi_page_view &view = from->call.view;
+    const uint64_t n_pages = tqi_ceil(view.length, view.page_tokens);
     const uint32_t block = s->one.limits.rows;
     PageIds ids;
     uint32_t n_ids = (uint32_t)tqi_least(n_pages, ID_CHUNK);
     if (n_ids)
-        memcpy(ids.id, from->view.pages, n_ids * sizeof *ids.id);
-    TQI_TRY(upload_table(from->view.pages + n_ids, n_pages - n_ids, s->table + n_ids, stream));
+        memcpy(ids.id, view.pages, n_ids * sizeof *ids.id);
+    TQI_TRY(upload_table(view.pages + n_ids, n_pages - n_ids, s->table + n_ids, stream));
     for (uint32_t first = 0; first < from->n_queries; first += block) {
         uint32_t n = (uint32_t)tqi_least(from->n_queries - first, block);
         TQI_TRY(attend_block(s, from, ids, first ? 0 : n_ids, first, n, stream));

@@ -173,7 +173,7 @@ static Limits limits_of_one(const State *s) {
     const uint32_t most_rows = 16384, most_queries = 8;
     uint32_t queries = most_rows / s->n_q_heads;
     queries = queries < 1 ? 1 : queries > most_queries ? most_queries : queries;
-    return Limits{1, queries, queries, queries, 0, 0};
+    return Limits{1, queries, queries, queries, 0, 0, 0};
 }
 
 /* Whether the layers so far need less memory than one with this kernel. */
@@ -197,7 +197,6 @@ static tq_status make_room(State *s, const tqi_layer *layer) {
     s->page_tokens = side[0].layout.tokens;
     TQI_TRY(encode_fast_prepare(side));
     TQI_TRY(prepare_fast(side[0], side[1]));
-    TQI_TRY(open_prefill(side[0], side[1], &layer_of(layer)->prefill));
     const FastKernel *fast = find_fast(side[0].format, side[1].format, side[0].layout,
                                        side[1].layout, s->n_q_heads / s->n_kv_heads);
     const KernelShape any = {ANY_ROWS, s->n_sms * ANY_BLOCKS_PER_SM};
@@ -208,6 +207,17 @@ static tq_status make_room(State *s, const tqi_layer *layer) {
         return TQ_OK;
     close_room(s, &s->one);
     return open_room(s, limits_of_one(s), &s->one);
+}
+
+/* The kernel for many query rows, where the GPU has one. */
+static tq_status make_prefill_ready(const State *s, tqi_layer *layer) {
+    LayerState *l = layer_of(layer);
+    DeviceGuard guard(s->index);
+    TQI_TRY(guard.status());
+    TQI_TRY(open_prefill(l->side[0], l->side[1], &l->prefill));
+    layer->kernel_name[TQ_OP_PREFILL] =
+        l->prefill ? l->prefill->name : layer->kernel_name[TQ_OP_SCORE];
+    return TQ_OK;
 }
 
 tq_status set_layer(void *opened, tqi_layer *layer) {
@@ -224,6 +234,7 @@ tq_status set_layer(void *opened, tqi_layer *layer) {
     fill_byte_table(&layer->k, l->table[0]);
     fill_byte_table(&layer->v, l->table[1]);
     TQI_TRY(set_sinks(s, l, bytes, layer->sinks));
+    TQI_TRY(make_prefill_ready(s, layer));
     return make_room(s, layer);
 }
 

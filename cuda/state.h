@@ -7,6 +7,10 @@
 #include "prefill/prefill_job.h"
 #include "room.h"
 
+extern "C" {
+#include "device/device.h"
+}
+
 namespace tqi {
 
 struct State {

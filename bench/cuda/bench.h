@@ -41,6 +41,7 @@ struct bench {
     uint32_t batch, group, dim;
     uint64_t tokens; /* of every sequence; of the longest of a ragged batch */
     uint32_t ragged; /* sequence i of n has (i + 1) / n of the tokens */
+    uint32_t queries; /* query tokens of a sequence, causal; 0 = one */
 };
 
 /* A cache with sets of sequences in pages of random order, and a batch for every set. */

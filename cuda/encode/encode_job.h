@@ -4,6 +4,10 @@
 
 #include "host.h"
 #include "params.h"
+#include "tq/tq.h"
+
+struct tqi_layer;
+struct tqi_page_view;
 
 namespace tqi {
 

@@ -42,6 +42,9 @@ struct PrefillKernel {
  * kernels for few rows serve. */
 tq_status open_prefill(const Side &k, const Side &v, const PrefillKernel **out);
 
+/* Whether there are kernels for the current device. */
+bool has_prefill();
+
 /* Whether a sequence's query tokens go in tiles: fewer rows leave most of a tile empty. */
 inline bool takes_tiles(uint64_t n_queries, uint32_t group) {
     return n_queries * group >= LEAST_TILE_ROWS;

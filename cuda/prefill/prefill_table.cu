@@ -13,6 +13,10 @@ static const PrefillKernel *const all[] = {
 #undef TQI_PREFILL
 };
 
+bool has_prefill() {
+    return all[0]->runs();
+}
+
 tq_status open_prefill(const Side &k, const Side &v, const PrefillKernel **out) {
     *out = nullptr;
     for (const PrefillKernel *p : all)

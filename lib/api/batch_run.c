@@ -1,6 +1,4 @@
 /* The layers of a planned step. */
-#include <math.h>
-
 #include "api/batch.h"
 
 /* ---- append ---------------------------------------------------------------------------- */
@@ -54,8 +52,8 @@ tq_status tq_batch_attend(tq_batch *batch, uint32_t layer, const tq_attend_param
                           tq_stream stream) {
     TQI_CHECK_BATCH(batch);
     tq_cache *cache = batch->cache;
-    const tq_cache_config *c = &cache->config;
     const struct tqi_device *device = &cache->ctx->device;
+    struct tqi_step_attend job = {.layer_index = layer};
     tq_attend_params p;
     TQI_CHECK_LAYER(cache, layer);
     TQI_TRY(tqi_check_params(params, &p));
@@ -67,18 +65,6 @@ tq_status tq_batch_attend(tq_batch *batch, uint32_t layer, const tq_attend_param
                         layer);
     if (batch->step.query_rows == 0 && !captured)
         return TQ_OK;
-    struct tqi_step_attend job = {.layer = &cache->layers[layer].layer,
-                                  .layer_index = layer,
-                                  .view = tqi_view_of_layer(cache, layer),
-                                  .exact_view = tqi_exact_view_of_layer(cache, layer),
-                                  .group = c->n_q_heads / c->n_kv_heads,
-                                  .causal = p.flags & TQ_ATTEND_CAUSAL,
-                                  .invariant = p.flags & TQ_ATTEND_BATCH_INVARIANT,
-                                  .window = p.window,
-                                  .scale = p.scale != 0 ? (double)p.scale : 1 / sqrt(c->head_dim),
-                                  .softcap = (double)p.logit_softcap,
-                                  .lse = lse};
-    TQI_TRY(tqi_check_rows_in("q", q, c->n_q_heads, c->head_dim, &job.q));
-    TQI_TRY(tqi_check_rows_out("out", out, c->n_q_heads, c->v_head_dim, &job.out));
+    TQI_TRY(tqi_open_call(cache, layer, &p, q, out, lse, &job.call));
     return device->batch_attend(batch->device, &job, stream);
 }

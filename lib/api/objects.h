@@ -98,6 +98,11 @@ tq_status tqi_cache_build(tq_context *ctx, const tq_cache_config *resolved, tq_c
 tq_status tqi_check_idle(const struct tqi_seq *seq, tq_seq id);
 /* Checks parameters of attention; from may be NULL. */
 tq_status tqi_check_params(const tq_attend_params *from, tq_attend_params *to);
+/* Fills a call for a layer, from checked parameters and rows that are checked here; its view is
+ * without a sequence. */
+tq_status tqi_open_call(const tq_cache *cache, uint32_t layer, const tq_attend_params *params,
+                        const tq_rows_in *q, const tq_rows_out *out, float *lse,
+                        struct tqi_attend_call *call);
 /* View of a layer without a sequence, and of a sequence in it. */
 struct tqi_page_view tqi_view_of_layer(const tq_cache *cache, uint32_t layer);
 struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer);

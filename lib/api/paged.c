@@ -1,6 +1,5 @@
 #include "tq/paged.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "api/objects.h"
@@ -116,19 +115,19 @@ tq_status tq_paged_attend(const tq_cache *cache, uint32_t layer, const tq_paged_
                           size_t workspace_size, tq_stream stream) {
     TQI_TRY(check_device(cache));
     TQI_CHECK_LAYER(cache, layer);
-    const tq_cache_config *c = &cache->config;
     tq_attend_params p;
     tq_paged_seqs s;
     tq_paged_pool own;
     uint8_t *base;
-    struct tqi_paged_attend job = {.layer = &cache->layers[layer].layer};
+    struct tqi_page_view view;
+    struct tqi_paged_attend job = {.workspace = workspace};
     TQI_TRY(tqi_check_params(params, &p));
     TQI_TRY(check_seqs(seqs, &s));
     if (s.n_seqs == 0 || s.n_queries == 0)
         return TQ_OK;
-    TQI_TRY(open_pool(cache, layer, pool, &own, &base, &job.view));
-    TQI_TRY(tqi_check_rows_in("q", q, c->n_q_heads, c->head_dim, &job.q));
-    TQI_TRY(tqi_check_rows_out("out", out, c->n_q_heads, c->v_head_dim, &job.out));
+    TQI_TRY(open_pool(cache, layer, pool, &own, &base, &view));
+    TQI_TRY(tqi_open_call(cache, layer, &p, q, out, lse, &job.call));
+    job.call.view = view;
     TQI_TRY(check_workspace(cache, &s, workspace, workspace_size));
     job.n_pages = own.n_pages;
     job.checked = own.flags & TQ_PAGED_CHECKED;
@@ -139,12 +138,5 @@ tq_status tq_paged_attend(const tq_cache *cache, uint32_t layer, const tq_paged_
     job.table_stride = s.table_stride;
     job.lengths = s.seq_lens;
     job.starts = s.query_starts;
-    job.group = c->n_q_heads / c->n_kv_heads;
-    job.causal = p.flags & TQ_ATTEND_CAUSAL;
-    job.window = p.window;
-    job.scale = p.scale != 0 ? (double)p.scale : 1 / sqrt(c->head_dim);
-    job.softcap = (double)p.logit_softcap;
-    job.lse = lse;
-    job.workspace = workspace;
     return cache->ctx->device.paged_attend(cache->state, &job, stream);
 }

@@ -93,34 +93,42 @@ tq_status tqi_check_params(const tq_attend_params *from, tq_attend_params *to) {
     return TQ_OK;
 }
 
+tq_status tqi_open_call(const tq_cache *cache, uint32_t layer, const tq_attend_params *params,
+                        const tq_rows_in *q, const tq_rows_out *out, float *lse,
+                        struct tqi_attend_call *call) {
+    const tq_cache_config *c = &cache->config;
+    *call = (struct tqi_attend_call){.layer = &cache->layers[layer].layer,
+                                     .view = tqi_view_of_layer(cache, layer),
+                                     .exact_view = tqi_exact_view_of_layer(cache, layer),
+                                     .group = c->n_q_heads / c->n_kv_heads,
+                                     .causal = params->flags & TQ_ATTEND_CAUSAL,
+                                     .invariant = params->flags & TQ_ATTEND_BATCH_INVARIANT,
+                                     .window = params->window,
+                                     .scale = params->scale != 0 ? (double)params->scale
+                                                                 : 1 / sqrt(c->head_dim),
+                                     .softcap = (double)params->logit_softcap,
+                                     .lse = lse};
+    TQI_TRY(tqi_check_rows_in("q", q, c->n_q_heads, c->head_dim, &call->q));
+    return tqi_check_rows_out("out", out, c->n_q_heads, c->v_head_dim, &call->out);
+}
+
 tq_status tq_attend(const tq_cache *cache, tq_seq id, uint32_t layer, uint32_t n_queries,
                     const tq_attend_params *params, const tq_rows_in *q, const tq_rows_out *out,
                     float *lse, tq_stream stream) {
     TQI_CHECK_CACHE(cache);
     TQI_CHECK_LAYER(cache, layer);
-    const tq_cache_config *c = &cache->config;
     const struct tqi_seq *seq = tqi_seq_find(&cache->seqs, id);
+    struct tqi_attend_job job = {.n_queries = n_queries};
+    struct tqi_exact_view exact;
     tq_attend_params p;
     if (!seq)
         return TQ_ERR_NOT_FOUND;
     TQI_TRY(tqi_check_params(params, &p));
     if (n_queries == 0)
         return TQ_OK;
-    struct tqi_attend_job job = {.layer = &cache->layers[layer].layer,
-                                 .view = tqi_view_of(cache, seq, layer),
-                                 .exact_view = tqi_exact_view_of_layer(cache, layer),
-                                 .n_queries = n_queries,
-                                 .group = c->n_q_heads / c->n_kv_heads,
-                                 .causal = p.flags & TQ_ATTEND_CAUSAL,
-                                 .invariant = p.flags & TQ_ATTEND_BATCH_INVARIANT,
-                                 .window = p.window,
-                                 .scale = p.scale != 0 ? (double)p.scale : 1 / sqrt(c->head_dim),
-                                 .softcap = (double)p.logit_softcap,
-                                 .lse = lse};
-    TQI_TRY(tqi_check_rows_in("q", q, c->n_q_heads, c->head_dim, &job.q));
-    TQI_TRY(tqi_check_rows_out("out", out, c->n_q_heads, c->v_head_dim, &job.out));
-    struct tqi_exact_view exact;
-    if (cache->seqs.exact.pool && job.layer->exact) {
+    TQI_TRY(tqi_open_call(cache, layer, &p, q, out, lse, &job.call));
+    job.call.view = tqi_view_of(cache, seq, layer);
+    if (cache->seqs.exact.pool && job.call.layer->exact) {
         exact = tqi_exact_view_of(&cache->seqs.exact, &seq->exact, layer);
         job.exact = &exact;
     }

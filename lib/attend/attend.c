@@ -27,8 +27,8 @@ static struct workspace workspace_of(const struct tqi_attend_plan *p, uint32_t w
     w.scores = w.queries + TQI_TILE_ROWS * p->query_bytes;
     w.scratch = w.scores + p->scores_bytes;
     w.out = (double *)(void *)(w.scratch + p->scratch_bytes);
-    w.other = w.out + p->job->layer->v.layout.dim;
-    w.shift = w.other + p->job->layer->v.layout.dim;
+    w.other = w.out + p->job->call.layer->v.layout.dim;
+    w.shift = w.other + p->job->call.layer->v.layout.dim;
     w.row = (float *)(void *)(w.shift + TQI_TILE_ROWS);
     return w;
 }
@@ -42,11 +42,11 @@ static char *state_of(const struct tqi_attend_plan *p, const struct tqi_piece *p
 /* Query and head of row r of a kv head; the query counts from the sequence's first. */
 static uint32_t query_of(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
                          uint32_t r) {
-    return piece->first_query + r / p->job->group;
+    return piece->first_query + r / p->job->call.group;
 }
 
 static uint32_t q_head_of(const struct tqi_attend_plan *p, uint32_t head, uint32_t r) {
-    return head * p->job->group + r % p->job->group;
+    return head * p->job->call.group + r % p->job->call.group;
 }
 
 /* Its row in the caller's arrays. */
@@ -57,10 +57,10 @@ static int64_t row_of(const struct tqi_attend_plan *p, const struct tqi_piece *p
 /* Queries are not sanitised: what is not finite must show in the output. */
 static void load_query(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
                        uint32_t head, uint32_t r, float *out) {
-    const tq_rows_in *q = &p->job->q;
+    const tq_rows_in *q = &p->job->call.q;
     int64_t at =
         row_of(p, piece, r) * q->token_stride + (int64_t)q_head_of(p, head, r) * q->head_stride;
-    for (uint32_t i = 0; i < p->job->layer->k.layout.dim; i++) {
+    for (uint32_t i = 0; i < p->job->call.layer->k.layout.dim; i++) {
         if (q->dtype == TQ_F32) {
             memcpy(&out[i], (const char *)q->data + (at + i) * 4, sizeof out[i]);
             continue;
@@ -70,7 +70,7 @@ static void load_query(const struct tqi_attend_plan *p, const struct tqi_piece *
         out[i] = q->dtype == TQ_F16 ? tqi_f16_to_float(h) : tqi_bf16_to_float(h);
     }
     /* Kernels know scales of one sign only: the largest score is then the largest logit. */
-    for (uint32_t i = 0; p->job->scale < 0 && i < p->job->layer->k.layout.dim; i++)
+    for (uint32_t i = 0; p->job->call.scale < 0 && i < p->job->call.layer->k.layout.dim; i++)
         out[i] = -out[i];
 }
 
@@ -121,10 +121,10 @@ static void attend_page(const struct tqi_attend_plan *p, struct workspace *w, co
     const char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->part->query_bytes;
     level->score[layer->k.format->id].run(&layer->k, &tile, queries, t->n_rows, page_tokens,
                                           w->scores, w->scratch);
-    double scale = fabs(p->job->scale);
-    if (p->job->softcap > 0) {
+    double scale = fabs(p->job->call.scale);
+    if (p->job->call.softcap > 0) {
         const double *shift = w->shift + (size_t)(head - t->head) * t->n_rows;
-        level->softcap(w->scores, page_tokens, shift, t->n_rows, n, scale, p->job->softcap);
+        level->softcap(w->scores, page_tokens, shift, t->n_rows, n, scale, p->job->call.softcap);
         scale = 1;
     }
     char *states = state_of(p, t->piece, head, t->split, t->first_row);
@@ -153,7 +153,7 @@ static struct task task_of(const struct tqi_attend_plan *p, uint32_t index) {
     t.part = part_of(piece, t.split);
     uint32_t tile = in_piece / piece->n_splits % piece->tiles;
     t.head = in_piece / piece->n_splits / piece->tiles * piece->task_heads;
-    left = p->job->layer->n_kv_heads - t.head;
+    left = p->job->call.layer->n_kv_heads - t.head;
     t.n_heads = left < piece->task_heads ? left : piece->task_heads;
     t.first_row = tile * TQI_TILE_ROWS;
     t.n_rows = tile_rows(piece, tile);
@@ -181,7 +181,7 @@ static double mean_score(const struct tqi_attend_plan *p, const struct tqi_piece
     load_query(p, piece, head, r, row);
     for (uint32_t i = 0; i < dim; i++)
         sum += (double)row[i] * (double)mean[i];
-    return sum * fabs(p->job->scale);
+    return sum * fabs(p->job->call.scale);
 }
 
 static void start_head(const struct tqi_attend_plan *p, struct workspace *w, const struct task *t,
@@ -193,7 +193,7 @@ static void start_head(const struct tqi_attend_plan *p, struct workspace *w, con
                                    state_of(p, t->piece, head, t->split, t->first_row + r));
         if (t->from >= t->to)
             continue;
-        if (p->job->softcap > 0)
+        if (p->job->call.softcap > 0)
             w->shift[(head - t->head) * t->n_rows + r] =
                 mean_score(p, t->piece, t->part, head, t->first_row + r, w->row);
         load_query(p, t->piece, head, t->first_row + r, w->row);
@@ -235,8 +235,8 @@ static double finish_part(const struct tqi_attend_plan *p, const struct tqi_piec
         level->state_merge(v, state, state_of(p, piece, head, part->at + split, r));
     level->state_finish(v, state, tqi_layer_mean(part->layer->v_mean, head, v->layout.dim), out,
                         &lse, w->scratch);
-    int wanted = job->lse || job->layer->sinks || piece->n_parts > 1;
-    if (wanted && job->softcap == 0) /* else it went in before the cap */
+    int wanted = job->call.lse || job->call.layer->sinks || piece->n_parts > 1;
+    if (wanted && job->call.softcap == 0) /* else it went in before the cap */
         lse += mean_score(p, piece, part, head, r, w->row);
     return lse;
 }
@@ -245,7 +245,7 @@ static double finish_part(const struct tqi_attend_plan *p, const struct tqi_piec
 static void finish_row(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
                        struct workspace *w, uint32_t head, uint32_t r) {
     const struct tqi_attend_job *job = p->job;
-    const struct tqi_rows *v = &job->layer->v;
+    const struct tqi_rows *v = &job->call.layer->v;
     double lse = finish_part(p, piece, &piece->parts[0], w, head, r, w->out);
     for (uint32_t i = 1; i < piece->n_parts; i++) {
         double other = finish_part(p, piece, &piece->parts[i], w, head, r, w->other);
@@ -253,15 +253,15 @@ static void finish_row(const struct tqi_attend_plan *p, const struct tqi_piece *
     }
     uint32_t q_head = q_head_of(p, head, r);
     int64_t row = row_of(p, piece, r);
-    if (job->layer->sinks && lse != -INFINITY)
-        add_sink((double)job->layer->sinks[q_head], w->out, v->layout.dim, &lse);
-    int64_t at = row * job->out.token_stride + (int64_t)q_head * job->out.head_stride;
-    int64_t size = job->out.dtype == TQ_F32 ? 4 : 2;
-    job->layer->attend->store(w->out, v->layout.dim, job->out.dtype,
-                              (char *)job->out.data + at * size);
-    size_t n_q_heads = (size_t)job->layer->n_kv_heads * job->group;
-    if (job->lse)
-        job->lse[(size_t)row * n_q_heads + q_head] = (float)lse;
+    if (job->call.layer->sinks && lse != -INFINITY)
+        add_sink((double)job->call.layer->sinks[q_head], w->out, v->layout.dim, &lse);
+    int64_t at = row * job->call.out.token_stride + (int64_t)q_head * job->call.out.head_stride;
+    int64_t size = job->call.out.dtype == TQ_F32 ? 4 : 2;
+    job->call.layer->attend->store(w->out, v->layout.dim, job->call.out.dtype,
+                                   (char *)job->call.out.data + at * size);
+    size_t n_q_heads = (size_t)job->call.layer->n_kv_heads * job->call.group;
+    if (job->call.lse)
+        job->call.lse[(size_t)row * n_q_heads + q_head] = (float)lse;
 }
 
 /* ---- tasks ------------------------------------------------------------------------------- */

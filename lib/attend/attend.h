@@ -2,9 +2,8 @@
 #ifndef TQI_ATTEND_ATTEND_H
 #define TQI_ATTEND_ATTEND_H
 
+#include "attend/call.h"
 #include "base/executor.h"
-#include "kernel/layer.h"
-#include "page/view.h"
 
 /* Query rows of one sequence. */
 struct tqi_attend_seq {
@@ -17,19 +16,9 @@ struct tqi_attend_seq {
 };
 
 struct tqi_attend_job {
-    const struct tqi_layer *layer;
-    struct tqi_page_view view;
-    struct tqi_page_view exact_view;    /* of pages for layer->exact; pages and length unused */
+    struct tqi_attend_call call;        /* pages and length of the view are the sequence's */
     const struct tqi_exact_view *exact; /* of the sequence, or NULL */
-    uint32_t n_queries, group;          /* query heads per kv head */
-    uint32_t causal;                    /* bottom-right */
-    uint32_t invariant;                 /* the same bits in any batch; on the CPU always */
-    uint32_t window;                    /* last tokens that a query sees; 0 = all */
-    double scale;
-    double softcap;  /* of logits, 0 = off */
-    tq_rows_in q;    /* strides resolved */
-    tq_rows_out out; /* strides resolved */
-    float *lse;      /* [query row][n_q_heads] or NULL */
+    uint32_t n_queries;
     /* Filled by the CPU device. The sequences replace n_queries, exact, and pages and length of
      * the view. */
     const struct tqi_attend_seq *seqs;

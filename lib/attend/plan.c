@@ -74,7 +74,7 @@ size_t tqi_attend_memory_bound(const struct tqi_attend_sizes *sizes, uint32_t n_
 
 void tqi_attend_start(struct tqi_attend_plan *p, const struct tqi_attend_job *job) {
     memset(p, 0, sizeof *p);
-    measure(p, job->layer);
+    measure(p, job->call.layer);
     p->job = job;
     p->workers = job->memory;
     char *pieces = p->workers + job->executor->n_workers * p->worker_bytes;
@@ -107,7 +107,7 @@ static void add_part(const struct tqi_attend_plan *p, struct tqi_piece *piece,
 static void add_exact(const struct tqi_attend_plan *p, struct tqi_piece *piece) {
     const struct tqi_exact_view *e = piece->seq->exact;
     uint64_t head = (uint64_t)e->n_head * TQI_EXACT_TOKENS, end = piece->seq->length;
-    struct tqi_part part = {.layer = p->job->layer->exact, .view = p->job->exact_view};
+    struct tqi_part part = {.layer = p->job->call.layer->exact, .view = p->job->call.exact_view};
     part.view.pages = e->pages;
     part.tokens = (struct tqi_range){0, e->sinks};
     add_part(p, piece, part);
@@ -123,8 +123,8 @@ static void add_exact(const struct tqi_attend_plan *p, struct tqi_piece *piece) 
 /* The forms of the sequence's tokens, each cut into splits. */
 static void set_parts(const struct tqi_attend_plan *p, struct tqi_piece *piece) {
     const struct tqi_attend_seq *seq = piece->seq;
-    int exact = p->job->layer->exact && seq->exact;
-    struct tqi_part codes = {.layer = p->job->layer, .view = p->job->view};
+    int exact = p->job->call.layer->exact && seq->exact;
+    struct tqi_part codes = {.layer = p->job->call.layer, .view = p->job->call.view};
     codes.view.pages = seq->pages;
     codes.tokens = (struct tqi_range){0, seq->length};
     if (exact)
@@ -144,7 +144,7 @@ static uint32_t add_piece(struct tqi_attend_plan *p, const struct tqi_attend_seq
     struct tqi_piece *piece = &p->pieces[p->n_pieces];
     piece->seq = seq;
     set_parts(p, piece);
-    size_t n_q_heads = (size_t)job->layer->n_kv_heads * job->group;
+    size_t n_q_heads = (size_t)job->call.layer->n_kv_heads * job->call.group;
     size_t per_query = n_q_heads * piece->n_splits * p->state_bytes;
     size_t left = seq->n_queries - first;
     size_t n = *used < TQI_STATES_BYTES ? (TQI_STATES_BYTES - *used) / per_query : 0;
@@ -155,7 +155,7 @@ static uint32_t add_piece(struct tqi_attend_plan *p, const struct tqi_attend_seq
         return 0;
     piece->first_query = first;
     piece->n_queries = (uint32_t)n;
-    piece->rows = piece->n_queries * job->group;
+    piece->rows = piece->n_queries * job->call.group;
     piece->tiles = (piece->rows + TQI_TILE_ROWS - 1) / TQI_TILE_ROWS;
     piece->states = p->states + *used;
     *used += n * per_query;
@@ -165,7 +165,7 @@ static uint32_t add_piece(struct tqi_attend_plan *p, const struct tqi_attend_seq
 
 /* Heads of a task: as many as the tile has room for while all workers find enough tasks. */
 static void set_heads(const struct tqi_attend_plan *p, struct tqi_piece *piece, uint64_t per_head) {
-    uint32_t heads = p->job->layer->n_kv_heads, n = 1;
+    uint32_t heads = p->job->call.layer->n_kv_heads, n = 1;
     uint32_t workers = p->job->executor->n_workers;
     uint64_t wanted = workers > 1 ? 4 * (uint64_t)workers : 1;
     while (2 * n <= heads && 2 * n * piece->rows <= TQI_TILE_ROWS &&
@@ -187,7 +187,7 @@ static void number_tasks(struct tqi_attend_plan *p) {
         piece->first_join = p->n_joins;
         p->n_tasks += piece->head_blocks * piece->tiles * piece->n_splits;
         if (piece->n_splits > 1)
-            p->n_joins += p->job->layer->n_kv_heads * piece->tiles;
+            p->n_joins += p->job->call.layer->n_kv_heads * piece->tiles;
     }
 }
 

@@ -71,10 +71,11 @@ const struct tqi_piece *tqi_piece_of_join(const struct tqi_attend_plan *plan, ui
 /* Tokens that a query of a sequence sees. */
 static inline struct tqi_range tqi_seen_by(const struct tqi_attend_job *job,
                                            const struct tqi_attend_seq *seq, uint32_t query) {
-    uint64_t after = job->causal ? seq->n_queries - 1 - query : 0; /* queries behind this one */
+    uint64_t after =
+        job->call.causal ? seq->n_queries - 1 - query : 0; /* queries behind this one */
     struct tqi_range seen = {0, seq->length > after ? seq->length - after : 0};
-    if (job->window && seen.last > job->window)
-        seen.first = seen.last - job->window;
+    if (job->call.window && seen.last > job->call.window)
+        seen.first = seen.last - job->call.window;
     return seen;
 }
 

@@ -109,17 +109,7 @@ tq_status tqi_cpu_batch_append(void *opened, const struct tqi_step_append *job, 
 
 tq_status tqi_cpu_batch_attend(void *opened, const struct tqi_step_attend *job, tq_stream stream) {
     struct batch *b = opened;
-    struct tqi_attend_job full = {.layer = job->layer,
-                                  .view = job->view,
-                                  .exact_view = job->exact_view,
-                                  .group = job->group,
-                                  .causal = job->causal,
-                                  .window = job->window,
-                                  .scale = job->scale,
-                                  .softcap = job->softcap,
-                                  .q = job->q,
-                                  .out = job->out,
-                                  .lse = job->lse,
+    struct tqi_attend_job full = {.call = job->call,
                                   .seqs = b->attend,
                                   .n_seqs = b->step->n_seqs,
                                   .executor = b->state->executor,

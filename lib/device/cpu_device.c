@@ -10,6 +10,7 @@ static void set_names(struct tqi_layer *layer) {
     layer->kernel_name[TQ_OP_ENCODE_V] = layer->encode_v->encode[v].name;
     layer->kernel_name[TQ_OP_SCORE] = layer->attend->score[k].name;
     layer->kernel_name[TQ_OP_ACCUMULATE] = layer->attend->accumulate[v].name;
+    layer->kernel_name[TQ_OP_PREFILL] = layer->attend->score[k].name;
 }
 
 static tq_status select_kernels(const struct tqi_device *device, const struct tqi_kernels *kernels,
@@ -165,8 +166,8 @@ static tq_status append(void *opened, const struct tqi_encode_job *job, tq_strea
 static tq_status attend(void *opened, const struct tqi_attend_job *job, tq_stream stream) {
     const struct tqi_cpu_state *s = opened;
     struct tqi_heap heap = tqi_heap_like(s->heap);
-    struct tqi_attend_seq seq = {.pages = job->view.pages,
-                                 .length = job->view.length,
+    struct tqi_attend_seq seq = {.pages = job->call.view.pages,
+                                 .length = job->call.view.length,
                                  .n_queries = job->n_queries,
                                  .exact = job->exact};
     if (job->exact)
@@ -174,7 +175,7 @@ static tq_status attend(void *opened, const struct tqi_attend_job *job, tq_strea
     struct tqi_attend_sizes sizes = {0, 0};
     struct tqi_attend_job full = *job;
     (void)stream;
-    tqi_attend_measure(job->layer, &sizes);
+    tqi_attend_measure(job->call.layer, &sizes);
     size_t bytes = tqi_attend_memory(&sizes, s->n_q_heads, &seq, 1, s->executor->n_workers);
     full.memory = tqi_alloc(&heap, bytes, 1, TQ_MEM_HOST);
     if (!full.memory)

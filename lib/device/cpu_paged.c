@@ -61,7 +61,7 @@ static tq_status check_rows(const struct tqi_paged_attend *job) {
 /* Ids of the pages that some row sees. */
 static tq_status check_pages(const struct tqi_paged_attend *job, const struct tqi_attend_job *full,
                              uint32_t index, const struct tqi_attend_seq *seq) {
-    uint32_t page_tokens = job->view.page_tokens;
+    uint32_t page_tokens = job->call.view.page_tokens;
     if (!seq->n_queries)
         return TQ_OK;
     uint64_t first = tqi_seen_by(full, seq, 0).first / page_tokens;
@@ -91,16 +91,7 @@ static tq_status set_seqs(const struct tqi_paged_attend *job, const struct tqi_a
 tq_status tqi_cpu_paged_attend(void *state, const struct tqi_paged_attend *job, tq_stream stream) {
     const struct tqi_cpu_state *s = state;
     struct tqi_attend_seq *seqs = job->workspace;
-    struct tqi_attend_job full = {.layer = job->layer,
-                                  .view = job->view,
-                                  .group = job->group,
-                                  .causal = job->causal,
-                                  .window = job->window,
-                                  .scale = job->scale,
-                                  .softcap = job->softcap,
-                                  .q = job->q,
-                                  .out = job->out,
-                                  .lse = job->lse,
+    struct tqi_attend_job full = {.call = job->call,
                                   .seqs = seqs,
                                   .n_seqs = job->n_seqs,
                                   .executor = s->executor,

@@ -3,8 +3,7 @@
 #ifndef TQI_DEVICE_PAGED_H
 #define TQI_DEVICE_PAGED_H
 
-#include "kernel/layer.h"
-#include "page/view.h"
+#include "attend/call.h"
 
 struct tqi_paged_append {
     const struct tqi_layer *layer;
@@ -17,8 +16,7 @@ struct tqi_paged_append {
 };
 
 struct tqi_paged_attend {
-    const struct tqi_layer *layer;
-    struct tqi_page_view view; /* as above */
+    struct tqi_attend_call call; /* its view as above */
     uint64_t n_pages;
     uint32_t checked;
     uint32_t n_seqs, n_queries, max_length;
@@ -26,12 +24,7 @@ struct tqi_paged_attend {
     int64_t table_stride;
     const int32_t *lengths; /* [n_seqs] */
     const int32_t *starts;  /* [n_seqs + 1] query rows */
-    uint32_t group, causal, window;
-    double scale, softcap;
-    tq_rows_in q;    /* strides resolved */
-    tq_rows_out out; /* strides resolved */
-    float *lse;      /* [n_queries][n_q_heads] or NULL */
-    void *workspace; /* as large as paged_workspace() says */
+    void *workspace;        /* as large as paged_workspace() says */
 };
 
 #endif

@@ -13,8 +13,7 @@
 #ifndef TQI_DEVICE_STEP_H
 #define TQI_DEVICE_STEP_H
 
-#include "kernel/layer.h"
-#include "page/view.h"
+#include "attend/call.h"
 
 /* One sequence of a step. */
 struct tqi_step_seq {
@@ -46,19 +45,8 @@ struct tqi_step_append {
 };
 
 struct tqi_step_attend {
-    const struct tqi_layer *layer;
+    struct tqi_attend_call call;
     uint32_t layer_index;
-    struct tqi_page_view view;       /* of the layer; pages and length are the step's */
-    struct tqi_page_view exact_view; /* of pages for layer->exact */
-    uint32_t group;                  /* query heads per kv head */
-    uint32_t causal;                 /* bottom-right */
-    uint32_t invariant;              /* the same bits in any batch; on the CPU always */
-    uint32_t window;                 /* last tokens that a query sees; 0 = all */
-    double scale;
-    double softcap;  /* of logits, 0 = off */
-    tq_rows_in q;    /* strides resolved */
-    tq_rows_out out; /* strides resolved */
-    float *lse;      /* [query_rows][n_q_heads] or NULL */
 };
 
 #endif

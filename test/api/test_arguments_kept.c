@@ -245,7 +245,7 @@ static void test_kernel_names(void **state) {
         struct rig rig = {.ctx = NULL};
         tq_cache_config c = plain_config(variant_at(i).id, DIM, 1, 1);
         rig_open(&rig, &c);
-        for (tq_op op = TQ_OP_ENCODE_K; op <= TQ_OP_ACCUMULATE; op++) {
+        for (tq_op op = TQ_OP_ENCODE_K; op <= TQ_OP_PREFILL; op++) {
             const char *name = tq_cache_kernel_name(rig.cache, 0, op);
             assert_non_null(name);
             assert_true(strncmp(name, "tqk_", 4) == 0);

@@ -24,8 +24,8 @@ void tqk_pack_k_avx2(const struct tqi_layout *l, uint32_t bits, const uint8_t *c
     uint32_t words[TQK_DIM_LIMIT_AVX2 / 4];
     struct tqk_slot s = tqk_slot_of(l, token);
     uint8_t *to = blob + l->codes;
-    if (bits == 8) {
-        tqk_put_key_bytes(l, to, s, codes);
+    if (bits >= 8) {
+        tqk_put_key_bytes(l, bits, to, s, codes);
         return;
     }
     for (uint32_t i = 0; i < l->dim_pad; i += 32) {
@@ -74,6 +74,10 @@ TQK_INLINE quad joined(quad x, quad y) {
 
 TQK_INLINE quad quad_of(const uint8_t *at) {
     return _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)tqi_load32(at)));
+}
+
+TQK_INLINE quad quad_of_halves(const uint8_t *at) {
+    return _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
 }
 
 #include "kernel/simd/values.h"

@@ -1,5 +1,5 @@
-/* Stage pack: codes of one token, a byte each in dim order up to dim_pad, to their place in a
- * page or a row. Bits of other tokens stay as they are. */
+/* Stage pack: codes of one token in dim order up to dim_pad, a byte each (16-bit codes: two), to
+ * their place in a page or a row. Bits of other tokens stay as they are. */
 #ifndef TQI_KERNEL_AVX512_PACK_H
 #define TQI_KERNEL_AVX512_PACK_H
 

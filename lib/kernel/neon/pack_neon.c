@@ -24,8 +24,8 @@ void tqk_pack_k_neon(const struct tqi_layout *l, uint32_t bits, const uint8_t *c
     uint32_t words[TQK_DIM_LIMIT_NEON / 8];
     struct tqk_slot s = tqk_slot_of(l, token);
     uint8_t *to = blob + l->codes;
-    if (bits == 8) {
-        tqk_put_key_bytes(l, to, s, codes);
+    if (bits >= 8) {
+        tqk_put_key_bytes(l, bits, to, s, codes);
         return;
     }
     for (uint32_t i = 0; i < l->dim_pad; i += 32)
@@ -68,6 +68,10 @@ TQK_INLINE quad joined(quad x, quad y) {
 TQK_INLINE quad quad_of(const uint8_t *at) {
     uint8x8_t four = vreinterpret_u8_u32(vdup_n_u32(tqi_load32(at)));
     return vmovl_u16(vget_low_u16(vmovl_u8(four)));
+}
+
+TQK_INLINE quad quad_of_halves(const uint8_t *at) {
+    return vmovl_u16(vreinterpret_u16_u8(vld1_u8(at)));
 }
 
 #include "kernel/simd/values.h"

@@ -74,15 +74,15 @@ static inline struct tqk_slot tqk_slot_of(const struct tqi_layout *l, uint32_t t
     return s;
 }
 
-/* 8-bit codes of a token, in dim order, to their words. */
-static inline void tqk_put_key_bytes(const struct tqi_layout *l, uint8_t *to, struct tqk_slot s,
-                                     const uint8_t *codes) {
-    uint32_t per_lane = l->dim_pad / 32 * 2;
+/* 8-bit or 16-bit codes of a token, in dim order, to their words: 4 bytes of every slab. */
+static inline void tqk_put_key_bytes(const struct tqi_layout *l, uint32_t bits, uint8_t *to,
+                                     struct tqk_slot s, const uint8_t *codes) {
+    uint32_t slabs = bits / 4, per_lane = l->dim_pad / 32 * slabs;
     size_t slab = (size_t)tqi_slab_lanes(l) * 4;
-    for (uint32_t i = 0; i < l->dim_pad / 4; i++) {
-        uint32_t t = i / per_lane, half = i % per_lane;
-        memcpy(to + (s.word * 2 + half) * slab + (s.lane + t * s.step) * 4, codes + i * 4, 4);
-    }
+    to += s.word * slabs * slab + (size_t)s.lane * 4;
+    for (uint32_t t = 0; t < 4; t++)
+        for (uint32_t j = 0; j < per_lane; j++, codes += 4)
+            memcpy(to + j * slab + (size_t)t * s.step * 4, codes, 4);
 }
 
 /* Words of nibbles of a token, in dim order, to their slabs. */
