@@ -113,7 +113,7 @@ static void carve(const State *s, const Limits &l, uint8_t *memory, Room *room) 
     carve_plans(l, most, &c, room);
     room->partial = c.take<float>(most.piece_rows * s->v_dim);
     room->partial_ml = c.take<float2>(most.piece_rows);
-    room->queries = c.take<float>(most.item_rows * s->k_dim);
+    room->queries = c.take<float>(most.item_rows * s->k_dim * (s->sketches ? 2 : 1));
     room->q_scale = c.take<float>(most.item_rows);
     room->shift = c.take<float>(most.item_rows);
     room->q_half = c.take<int32_t>(most.item_rows);
