@@ -43,7 +43,7 @@ struct Room {
     size_t bytes;
     size_t step_bytes; /* of what plan() uploads, at the start of memory */
     StepView step;
-    AppendPiece *pieces[2];  /* cut at token groups, at pages */
+    AppendPiece *pieces[2]; /* cut at token groups, at pages */
     RowTile *tiles;
     Schedule plans[N_PLANS]; /* of the first launch; the last has one launch only */
     size_t plan_bytes;       /* from launch to launch */

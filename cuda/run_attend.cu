@@ -184,8 +184,7 @@ static tq_status attend_tiles(State *s, const tqi_attend_job *from, cudaStream_t
     job.segment = tqi_segment{view.length, 0, from->n_queries, 0, 0, 0, 0};
     job.table = s->table;
     job.most_tiles = row_tiles(from->n_queries, from->call.group);
-    TQI_TRY(
-        upload_table(view.pages, tqi_ceil(view.length, view.page_tokens), s->table, stream));
+    TQI_TRY(upload_table(view.pages, tqi_ceil(view.length, view.page_tokens), s->table, stream));
     return kernel->run(job, stream);
 }
 

@@ -35,10 +35,10 @@ struct State {
 
 struct LayerState {
     Side side[2];
-    const float *sinks;   /* device: [n_q_heads] logits, NaN = none; the address stays */
-    uint32_t table[2][2]; /* K, V: values of the book as bytes */
+    const float *sinks;           /* device: [n_q_heads] logits, NaN = none; the address stays */
+    uint32_t table[2][2];         /* K, V: values of the book as bytes */
     const PrefillKernel *prefill; /* for many query rows; NULL = none */
-    uint8_t *block;       /* device: signs, matrices, means, scales */
+    uint8_t *block;               /* device: signs, matrices, means, scales */
     size_t block_bytes;
 };
 

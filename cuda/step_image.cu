@@ -80,8 +80,8 @@ StepCounts write_step(const StepImage &image, const tqi_step &step, uint64_t pag
         n_ids += (uint32_t)n_pages;
     }
     write_blocks(image, step.query_rows, n_segments);
-    *image.at(room.step.head) = StepHead{image.table, step.query_rows, counts.pieces[0],
-                                         counts.pieces[1], counts.tiles};
+    *image.at(room.step.head) =
+        StepHead{image.table, step.query_rows, counts.pieces[0], counts.pieces[1], counts.tiles};
     return counts;
 }
 

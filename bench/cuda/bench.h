@@ -39,8 +39,8 @@ void *copy_data(size_t n);
 struct bench {
     const char *variant;
     uint32_t batch, group, dim;
-    uint64_t tokens; /* of every sequence; of the longest of a ragged batch */
-    uint32_t ragged; /* sequence i of n has (i + 1) / n of the tokens */
+    uint64_t tokens;  /* of every sequence; of the longest of a ragged batch */
+    uint32_t ragged;  /* sequence i of n has (i + 1) / n of the tokens */
     uint32_t queries; /* query tokens of a sequence, causal; 0 = one */
 };
 

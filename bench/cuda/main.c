@@ -47,7 +47,8 @@ static void print_json(const char *op, const struct run *r, double ms, double re
         return;
     fprintf(json,
             "%s\n{\"op\": \"%s\", \"variant\": \"%s\", \"batch\": %u, \"tokens\": %llu, "
-            "\"ragged\": %u, \"queries\": %u, \"group\": %u, \"dim\": %u, \"kv_heads\": %d, \"ms\": %.6f, "
+            "\"ragged\": %u, \"queries\": %u, \"group\": %u, \"dim\": %u, \"kv_heads\": %d, "
+            "\"ms\": %.6f, "
             "\"bytes\": %.0f, \"read_ms\": %.6f, \"kernel\": \"%s\"}",
             json_rows++ ? "," : "", op, r->b.variant, r->b.batch, (unsigned long long)r->b.tokens,
             r->b.ragged, r->b.queries, r->b.group, r->b.dim, HEADS, ms, r->bytes, read,
@@ -99,8 +100,9 @@ static void run_prefill(struct bench b) {
     double pairs = (double)b.queries * ((double)b.tokens - ((double)b.queries - 1) / 2);
     double flop = 4.0 * b.batch * HEADS * b.group * b.dim * pairs;
     double ms = time_graph(attend_once, &r, r.sets, r.sets > 4 ? r.sets : 4);
-    printf("prefill %-8s %3u x %5u of %6llu  group %2u dim %3u  %8.4f ms  %6.1f TFLOP/s\n", b.variant,
-           b.batch, b.queries, (unsigned long long)b.tokens, b.group, b.dim, ms, flop / ms / 1e9);
+    printf("prefill %-8s %3u x %5u of %6llu  group %2u dim %3u  %8.4f ms  %6.1f TFLOP/s\n",
+           b.variant, b.batch, b.queries, (unsigned long long)b.tokens, b.group, b.dim, ms,
+           flop / ms / 1e9);
     fflush(stdout);
     print_json("prefill", &r, ms, 0);
     close_run(&r);
@@ -154,8 +156,8 @@ static void run_prefills(int quick) {
     for (size_t v = 0; v < N_VARIANTS; v++)
         for (size_t i = 0; i < 4; i++)
             if (!quick || (v == 4 && i != 2))
-                run_prefill((struct bench){variants[v], 1, 8, 128, shapes[i].tokens, 0,
-                                           shapes[i].queries});
+                run_prefill(
+                    (struct bench){variants[v], 1, 8, 128, shapes[i].tokens, 0, shapes[i].queries});
     for (uint32_t n = 4; n <= 512 && !quick; n *= 2)
         run_prefill((struct bench){"4bit_nc", 1, 8, 128, 32768, 0, n});
     for (uint32_t dim = 64; dim <= 256 && !quick; dim *= 4)

@@ -46,9 +46,9 @@ struct tqi_way {
     uint32_t n_workers; /* workers of the row way */
     uint32_t page_tokens;
     uint32_t causal;
-    uint32_t fixed;  /* parts depend on the segment alone */
-    uint32_t whole;  /* block way, and items without tiles have a part as well */
-    uint32_t skips;  /* tiled segments, which prefill kernels take */
+    uint32_t fixed; /* parts depend on the segment alone */
+    uint32_t whole; /* block way, and items without tiles have a part as well */
+    uint32_t skips; /* tiled segments, which prefill kernels take */
     uint32_t reserved;
     uint64_t window; /* last tokens that a query sees; 0 = all */
 };

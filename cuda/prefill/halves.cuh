@@ -13,7 +13,8 @@
 
 namespace tqi {
 
-/* ---- tables ----------------------------------------------------------------------------------- */
+/* ---- tables -----------------------------------------------------------------------------------
+ */
 
 /* Bits of the half v2 / 2, v2 > 0. */
 __host__ __device__ constexpr uint32_t half_of(int v2) {
@@ -47,7 +48,8 @@ __host__ __device__ constexpr uint32_t table_of(int format, int first, int byte)
     return table;
 }
 
-/* ---- words ------------------------------------------------------------------------------------ */
+/* ---- words ------------------------------------------------------------------------------------
+ */
 
 /* Codes 0..3 and 4..7 of a word as pairs of halves: 0 1, 2 3, 4 5, 6 7. */
 template <int F> TQI_INLINE void lm_halves(uint32_t w, uint32_t h[4]) {
@@ -83,7 +85,8 @@ TQI_INLINE void store_shared16(uint32_t to, const uint4 &v) {
                  : "memory");
 }
 
-/* ---- a unit in registers ---------------------------------------------------------------------- */
+/* ---- a unit in registers ----------------------------------------------------------------------
+ */
 
 /* Slabs that a lane holds of a unit. */
 template <int F, int D> __host__ __device__ constexpr int slabs_of_unit() {
@@ -167,7 +170,8 @@ template <int F, int D> struct Unit {
     }
 };
 
-/* ---- a unit in shared memory ------------------------------------------------------------------ */
+/* ---- a unit in shared memory ------------------------------------------------------------------
+ */
 
 /*
  * Where a lane's pieces of 16 bytes go. Keys: row = token, pieces of 8 dims; piece 4 j + t holds

@@ -30,8 +30,7 @@ TQI_INLINE bool find_work(const PrefillJob &job, TileWork *work) {
     work->ids += work->segment.ids;
     work->rows.kv_head = blockIdx.x % call.n_heads;
     work->rows.first_row = first_row;
-    work->rows.n_rows =
-        min((uint32_t)TILE_ROWS, work->segment.n_queries * call.group - first_row);
+    work->rows.n_rows = min((uint32_t)TILE_ROWS, work->segment.n_queries * call.group - first_row);
     uint64_t from, to = tqi_visible(&work->segment, call.causal, 0,
                                     (first_row + work->rows.n_rows - 1) / call.group, &from);
     work->n_pages = (uint32_t)tqi_ceil(to, TILE_TOKENS);
@@ -102,7 +101,8 @@ __global__ void __launch_bounds__(PREFILL_THREADS, 1)
 #endif
 }
 
-/* ---- host ------------------------------------------------------------------------------------- */
+/* ---- host -------------------------------------------------------------------------------------
+ */
 
 /* Code for other GPUs is empty: it has no barriers. */
 template <int KF, int VF, int D> bool prefill_runs() {
@@ -130,13 +130,13 @@ template <int KF, int VF, int D> tq_status run_prefill(const PrefillJob &job, cu
 }
 
 /* An entry of the table: formats and head dim. */
-#define TQI_PREFILL_KERNEL(name, kf, vf, d)                                                \
-    const PrefillKernel name = {kf,                                                        \
-                                vf,                                                        \
-                                d,                                                         \
-                                "tqk_" #name,                                              \
-                                prefill_runs<kf, vf, d>,                                   \
-                                prepare_prefill_kernel<kf, vf, d>,                         \
+#define TQI_PREFILL_KERNEL(name, kf, vf, d)                        \
+    const PrefillKernel name = {kf,                                \
+                                vf,                                \
+                                d,                                 \
+                                "tqk_" #name,                      \
+                                prefill_runs<kf, vf, d>,           \
+                                prepare_prefill_kernel<kf, vf, d>, \
                                 run_prefill<kf, vf, d>};
 
 } /* namespace tqi */

@@ -21,8 +21,8 @@ struct alignas(16) RowTile {
 };
 
 struct PrefillJob {
-    AttendJob call;        /* range, schedule and workspace are not used */
-    const RowTile *tiles;  /* NULL: those of `segment`, a parameter */
+    AttendJob call;       /* range, schedule and workspace are not used */
+    const RowTile *tiles; /* NULL: those of `segment`, a parameter */
     const uint32_t *n_tiles;
     tqi_segment segment;
     const uint32_t *table; /* page ids, with a segment that is a parameter */

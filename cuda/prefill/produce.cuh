@@ -38,8 +38,7 @@ struct Gains {
     uint32_t k, v;
 };
 
-template <int KF, int VF, int D>
-TQI_INLINE Gains load_gains(const uint8_t *page, uint32_t token) {
+template <int KF, int VF, int D> TQI_INLINE Gains load_gains(const uint8_t *page, uint32_t token) {
     using Page = Blob<KF, VF, D>;
     Gains g = {0, 0};
     if constexpr (has_gains(KF))

@@ -28,9 +28,7 @@ TQI_INLINE uint32_t half_pair(float a, float b) {
     return r;
 }
 
-template <int D> struct QueryRow {
-    using Row = RegisterRow<D == 64 ? 16 : 32, D == 256 ? 8 : 4>;
-};
+template <int D> struct QueryRow { using Row = RegisterRow<D == 64 ? 16 : 32, D == 256 ? 8 : 4>; };
 
 /* Columns in the order of PlaceOfKeys. */
 template <int D> TQI_INLINE uint32_t query_column(uint32_t dim) {
@@ -91,7 +89,8 @@ TQI_INLINE void load_operands(const uint8_t *from, uint32_t lane, uint32_t a[D /
     }
 }
 
-/* ---- accumulators to rows --------------------------------------------------------------------- */
+/* ---- accumulators to rows ---------------------------------------------------------------------
+ */
 
 /* State of softmax of the thread's rows g and g + 8: reference in powers of two, sum. */
 struct SoftmaxState {
@@ -170,8 +169,7 @@ TQI_INLINE void store_row(const AttendJob &call, const RowPlace &p, const float 
         store_pair(call, at + dim, y[0], y[1]);
     }
     if (call.lse && t == 0)
-        call.lse[(size_t)p.row * call.n_heads * call.group + p.q_head] =
-            sum == 0 ? -INFINITY : lse;
+        call.lse[(size_t)p.row * call.n_heads * call.group + p.q_head] = sum == 0 ? -INFINITY : lse;
 }
 
 /* A warp's 16 rows from `first` on. */

@@ -16,10 +16,8 @@ enum { N_VARIANTS = sizeof variants / sizeof *variants };
 /* A pair with a sequence of some tokens. */
 static int open_pair(struct pair *p, tq_layer_formats f, uint32_t group, uint32_t dim,
                      uint32_t tokens, tq_seq *seq) {
-    tq_cache_config config = {.n_kv_heads = 2,
-                              .n_q_heads = 2 * group,
-                              .head_dim = dim,
-                              .max_pages = tokens / 64 + 300};
+    tq_cache_config config = {
+        .n_kv_heads = 2, .n_q_heads = 2 * group, .head_dim = dim, .max_pages = tokens / 64 + 300};
     if (!pair_create(p, config, f.k_format, f.v_format))
         return 0;
     *seq = pair_seq(p);
@@ -38,8 +36,9 @@ static void one_shape(tq_layer_formats f, uint32_t group, uint32_t dim, uint32_t
     if (open_pair(&p, f, group, dim, tokens, &seq)) {
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             uint32_t n = (rows[i] + group - 1) / group;
-            snprintf(what, sizeof what, "prefill, K %u V %u, group %u dim %u, %u tokens, %u queries",
-                     f.k_format, f.v_format, group, dim, tokens, n);
+            snprintf(what, sizeof what,
+                     "prefill, K %u V %u, group %u dim %u, %u tokens, %u queries", f.k_format,
+                     f.v_format, group, dim, tokens, n);
             pair_check_attend(&p, seq, n, i % 3 == 2 ? 0 : TQ_ATTEND_CAUSAL, what);
         }
     }
@@ -75,8 +74,8 @@ static void constants(tq_layer_formats f, uint32_t dim) {
 
 /* Chunks of prompts of several sequences beside decode rows; a graph that meets both. */
 static void mixed_steps(tq_layer_formats f, uint32_t dim, int graph) {
-    static const uint32_t counts[][6] = {{40, 1, 90, 0, 1, 8}, {1, 1, 1, 1, 1, 1},
-                                         {0, 0, 200, 0, 0, 0}, {7, 8, 9, 16, 17, 1}};
+    static const uint32_t counts[][6] = {
+        {40, 1, 90, 0, 1, 8}, {1, 1, 1, 1, 1, 1}, {0, 0, 200, 0, 0, 0}, {7, 8, 9, 16, 17, 1}};
     struct pair p;
     struct batches b;
     struct step s = {.n = 6};
