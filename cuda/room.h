@@ -45,6 +45,11 @@ struct Room {
     StepView step;
     AppendPiece *pieces[2]; /* cut at token groups, at pages */
     RowTile *tiles;
+    /* Of prefill kernels, where the batch has tiles: */
+    float *tile_partial;
+    float4 *tile_states;
+    uint32_t *tile_arrived; /* zeros between launches */
+    uint32_t n_tile_arrived;
     Schedule plans[N_PLANS]; /* of the first launch; the last has one launch only */
     size_t plan_bytes;       /* from launch to launch */
     tqi_way ways[KEPT_PLANS];

@@ -119,6 +119,10 @@ void make_prefill(const State *s, const Room *room, const tqi_attend_call &call,
     fill_job(s, room, call, &job->call);
     job->call.v_unit = step_of(job->call.v);
     job->k_step = step_of(job->call.k);
+    job->workers = s->n_sms;
+    job->partial = room->tile_partial;
+    job->states = room->tile_states;
+    job->arrived = room->tile_arrived;
 }
 
 tq_status run_launch(const Attend &attend, cudaStream_t stream) {

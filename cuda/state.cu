@@ -189,7 +189,7 @@ static Limits limits_of_one(const State *s) {
     const uint32_t most_rows = 16384, most_queries = 8;
     uint32_t queries = most_rows / s->n_q_heads;
     queries = queries < 1 ? 1 : queries > most_queries ? most_queries : queries;
-    return Limits{1, queries, queries, queries, 0, 0, 0};
+    return Limits{1, queries, queries, queries, 0, 0, has_prefill() ? 1u : 0u};
 }
 
 /* Whether the layers so far need less memory than one with this kernel. */

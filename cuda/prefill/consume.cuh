@@ -19,7 +19,6 @@ namespace tqi {
 /* Powers of two by which weights may pass the reference before it moves. */
 #define TQI_SLACK 6.0f
 #define TQI_UNSEEN -3e38f
-#define TQI_NO_REFERENCE -1e30f
 
 /* Where a warpgroup's rows end. */
 struct RowLimits {
@@ -32,7 +31,8 @@ template <int KF, int VF, int D> struct Consumer {
     static constexpr int STEPS = D / 16;
 
     float score[32], sums[D / 2];
-    uint32_t query[D / 4], weights[16];
+    uint32_t query[queries_in_registers<D>() ? D / 4 : 1], weights[16];
+    uint32_t queries; /* address of the warpgroup's, where they are not in registers */
     float unit[2];
     SoftmaxState state;
     float keep[2]; /* factors of the sums so far */
@@ -57,8 +57,13 @@ template <int KF, int VF, int D> struct Consumer {
         pin(score);
         begin_products();
 #pragma unroll
-        for (int k = 0; k < STEPS; k++)
-            multiply(score, query + 4 * k, b + k / 4 * (8192 / 16) + k % 4 * 2, k != 0);
+        for (int k = 0; k < STEPS; k++) {
+            const uint32_t step = k / 4 * (8192 / 16) + k % 4 * 2;
+            if constexpr (queries_in_registers<D>())
+                multiply(score, query + 4 * k, b + step, k != 0);
+            else
+                multiply_stored(score, operand_at(queries) + step, b + step, k != 0);
+        }
         end_products();
         pin(score);
     }
@@ -216,16 +221,16 @@ template <class Room> struct Stages {
  * page's keys with the queries, the softmax of the next page waits for the latter only. */
 template <int KF, int VF, int D>
 TQI_INLINE void consume_pages(Consumer<KF, VF, D> &c, uint8_t *shared, StageBarriers *barriers,
-                              uint32_t n_pages, const RowLimits &limits, uint32_t lane) {
+                              uint32_t first, uint32_t n, const RowLimits &limits, uint32_t lane) {
     using Room = PrefillRoom<KF, VF, D>;
     Stages<Room> keys = {shared, barriers, lane}, values = {shared, barriers, lane};
     c.issue_scores(keys.wait(0));
     wait_products<0>();
     pin(c.score);
-    c.softmax_of_page(keys.gains(), 0, limits, lane % 4);
+    c.softmax_of_page(keys.gains(), first, limits, lane % 4);
     keys.release(0);
     c.take_weights();
-    for (uint32_t page = 1; page < n_pages; page++) {
+    for (uint32_t page = first + 1; page < first + n; page++) {
         c.issue_scores(keys.wait(0));
         c.issue_values(values.wait(1));
         wait_products<1>();

@@ -15,7 +15,10 @@ enum { PREFILL_THREADS = 384 };
 TQI_INLINE bool find_work(const PrefillJob &job, TileWork *work) {
     const AttendJob &call = job.call;
     uint32_t n_tiles = job.tiles ? __ldcg(job.n_tiles) : job.most_tiles;
-    uint32_t tile = blockIdx.x / call.n_heads, first_row = 0;
+    work->n_parts = parts_of_tile(n_tiles * call.n_heads, job.workers);
+    work->item = blockIdx.x / work->n_parts;
+    work->part = blockIdx.x % work->n_parts;
+    uint32_t tile = work->item / call.n_heads, first_row = 0;
     if (tile >= n_tiles)
         return false;
     tile = n_tiles - 1 - tile;
@@ -28,12 +31,15 @@ TQI_INLINE bool find_work(const PrefillJob &job, TileWork *work) {
         first_row = __ldcg(&job.tiles[tile].first_row);
     }
     work->ids += work->segment.ids;
-    work->rows.kv_head = blockIdx.x % call.n_heads;
+    work->rows.kv_head = work->item % call.n_heads;
     work->rows.first_row = first_row;
     work->rows.n_rows = min((uint32_t)TILE_ROWS, work->segment.n_queries * call.group - first_row);
     uint64_t from, to = tqi_visible(&work->segment, call.causal, 0,
                                     (first_row + work->rows.n_rows - 1) / call.group, &from);
-    work->n_pages = (uint32_t)tqi_ceil(to, TILE_TOKENS);
+    uint64_t n_pages = tqi_ceil(to, TILE_TOKENS);
+    work->first_page = (uint32_t)tqi_share_begin(n_pages, work->part, work->n_parts);
+    work->n_pages =
+        (uint32_t)tqi_share_begin(n_pages, work->part + 1, work->n_parts) - work->first_page;
     return true;
 }
 
@@ -48,12 +54,18 @@ template <int KF, int VF, int D>
 TQI_INLINE void consume(const PrefillJob &job, const TileWork &work, uint8_t *shared,
                         StageBarriers *barriers, uint32_t warp, uint32_t lane) {
     using Room = PrefillRoom<KF, VF, D>;
-    uint8_t *queries = shared + Room::QUERIES + warp * 16 * query_pitch<D>();
+    uint8_t *queries = shared + Room::QUERIES + warp / 4 * query_bytes<D>();
     QueryUnit *units = (QueryUnit *)(shared + Room::UNITS) + warp * 16;
     Consumer<KF, VF, D> c;
     RowLimits limits;
     load_queries<D>(job, work, warp * 16, lane, queries, units);
-    load_operands<D>(queries, lane, c.query);
+    if constexpr (queries_in_registers<D>()) {
+        load_operands<D>(queries, warp % 4 * 16, lane, c.query);
+    } else {
+        c.queries = shared_address(queries);
+        publish_stores();
+        meet_warpgroup(1 + warp / 4);
+    }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         c.unit[h] = units[lane / 4 + 8 * h].scale;
@@ -62,7 +74,9 @@ TQI_INLINE void consume(const PrefillJob &job, const TileWork &work, uint8_t *sh
     limits.full = (uint32_t)(seen_by(job, work, warp / 4 * 64) / TILE_TOKENS);
     c.clear();
     if (work.n_pages)
-        consume_pages(c, shared, barriers, work.n_pages, limits, lane);
+        consume_pages(c, shared, barriers, work.first_page, work.n_pages, limits, lane);
+    if (work.n_parts > 1 && !join_parts<D>(job, work, warp, lane, c.sums, c.state))
+        return;
     store_rows<D>(job, work, warp * 16, lane, c.sums, c.state, units);
 }
 
@@ -89,13 +103,13 @@ __global__ void __launch_bounds__(PREFILL_THREADS, 1)
     }
     __syncthreads();
     if (warp < 4) {
-        give_registers<96>();
+        give_registers<Room::DECODES>();
         if (warp < 2)
             produce<KF, VF, D, true>(job, work, shared, barriers, warp, lane);
         else
             produce<KF, VF, D, false>(job, work, shared, barriers, warp - 2, lane);
     } else {
-        take_registers<208>();
+        take_registers<Room::HAS_ROWS>();
         consume<KF, VF, D>(job, work, shared, barriers, warp - 4, lane);
     }
 #endif
@@ -124,8 +138,8 @@ template <int KF, int VF, int D> tq_status prepare_prefill_kernel() {
 
 template <int KF, int VF, int D> tq_status run_prefill(const PrefillJob &job, cudaStream_t stream) {
     using Room = PrefillRoom<KF, VF, D>;
-    LaunchShape shape = {(uint64_t)job.most_tiles * job.call.n_heads, PREFILL_THREADS,
-                         Room::BYTES + Room::ALIGN, stream, job.call.overlap != 0};
+    LaunchShape shape = {blocks_of_tiles((uint64_t)job.most_tiles * job.call.n_heads, job.workers),
+                         PREFILL_THREADS, Room::BYTES + Room::ALIGN, stream, job.call.overlap != 0};
     return launch(tqk_prefill<KF, VF, D>, shape, "tqk_prefill", job);
 }
 

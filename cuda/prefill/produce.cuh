@@ -9,13 +9,16 @@ namespace tqi {
 
 /* Shared memory of a block: decoded pages in a ring of stages, their gains, the queries. */
 template <int KF, int VF, int D> struct PrefillRoom {
-    static constexpr int STAGES = 3, WARPS = TILE_ROWS / 16; /* warps: that have rows */
-    static constexpr uint32_t TILE = TILE_TOKENS * D * 2;    /* bytes of keys or values */
-    static constexpr uint32_t VALUES = STAGES * TILE, GAINS = 2 * STAGES * TILE;
+    static constexpr int WARPS = TILE_ROWS / 16; /* that have rows */
+    static constexpr int STAGES = D <= 128 ? 3 : 2;
+    static constexpr uint32_t TILE = TILE_TOKENS * D * 2; /* bytes of keys or values */
+    static constexpr uint32_t VALUES = STAGES * TILE, QUERIES = 2 * STAGES * TILE;
+    static constexpr uint32_t GAINS = QUERIES + TILE_ROWS / 64 * query_bytes<D>();
     static constexpr uint32_t GAIN_STAGE = (TILE_TOKENS / 2 + 1) * 16;
-    static constexpr uint32_t QUERIES = GAINS + STAGES * GAIN_STAGE;
-    static constexpr uint32_t UNITS = QUERIES + TILE_ROWS * query_pitch<D>();
+    static constexpr uint32_t UNITS = GAINS + STAGES * GAIN_STAGE;
     static constexpr uint32_t BYTES = UNITS + TILE_ROWS * sizeof(QueryUnit);
+    /* Registers of a thread that decodes or has rows: of 168 for each of three warpgroups. */
+    static constexpr int DECODES = D <= 128 ? 104 : 88, HAS_ROWS = (3 * 168 - DECODES) / 2;
     static constexpr uint32_t ALIGN = 1024;
     using Page = Blob<KF, VF, D>;
 };
@@ -79,7 +82,8 @@ TQI_INLINE void produce(const PrefillJob &job, const TileWork &work, uint8_t *sh
     const uint32_t n = work.n_pages;
     Unit<F, D> unit, next;
     Gains gains = {}, next_gains = {};
-    uint32_t stage = 0, phase = 1, id = n > 1 ? __ldcg(work.ids + 1) : 0;
+    const uint32_t *ids = work.ids + work.first_page;
+    uint32_t stage = 0, phase = 1, id = n > 1 ? __ldcg(ids + 1) : 0;
 
     auto load = [&](uint32_t page_id, Unit<F, D> &u, Gains &g) {
         const uint8_t *page = base + page_id * pages.page_bytes;
@@ -88,12 +92,13 @@ TQI_INLINE void produce(const PrefillJob &job, const TileWork &work, uint8_t *sh
             g = load_gains<KF, VF, D>(page, 32 * group + lane);
     };
     if (n)
-        load(__ldcg(work.ids), unit, gains);
+        load(__ldcg(ids), unit, gains);
     for (uint32_t i = 0; i < n; i++) {
         if (i + 1 < n)
             load(id, next, next_gains);
-        id = i + 2 < n ? __ldcg(work.ids + i + 2) : 0;
-        int valid = (int)min(work.segment.length - (uint64_t)i * TILE_TOKENS, (uint64_t)64);
+        id = i + 2 < n ? __ldcg(ids + i + 2) : 0;
+        uint64_t token = (uint64_t)(work.first_page + i) * TILE_TOKENS;
+        int valid = (int)min(work.segment.length - token, (uint64_t)TILE_TOKENS);
         barrier_wait(shared_address(&barriers[stage].empty[SIDE]), phase);
         if constexpr (KEYS) {
             store_keys(unit, tiles + stage * Room::TILE, place_k, group);

@@ -14,12 +14,27 @@ struct TileWork {
     tqi_segment segment;
     const uint32_t *ids; /* of the sequence's pages */
     ItemRows rows;
-    uint32_t n_pages; /* that some row sees */
+    uint32_t first_page, n_pages; /* of the part */
+    uint32_t item, part, n_parts;
 };
 
-/* Rows of a warp in shared memory, padded so that operands load without conflicts. */
-template <int D> __host__ __device__ constexpr uint32_t query_pitch() {
-    return D * 2 + 16;
+/* Queries stay in registers, but for head dims that leave no room for them. */
+template <int D> __host__ __device__ constexpr bool queries_in_registers() {
+    return D <= 128;
+}
+
+/* Bytes of 64 rows in shared memory, a multiple of 1024: stored as products read them, or padded
+ * so that loads meet all banks. */
+template <int D> __host__ __device__ constexpr uint32_t query_bytes() {
+    return 64 * (queries_in_registers<D>() ? D * 2 + 16 : D * 2);
+}
+
+/* Offset of a column of a row among them. */
+template <int D> TQI_INLINE uint32_t query_offset(uint32_t row, uint32_t column) {
+    if constexpr (queries_in_registers<D>())
+        return row * (D * 2 + 16) + column * 2;
+    uint32_t piece = column / 8 % 8 ^ row % 8;
+    return column / 64 * 8192 + row * 128 + piece * 16 + column % 8 * 2;
 }
 
 TQI_INLINE uint32_t half_pair(float a, float b) {
@@ -42,8 +57,9 @@ struct QueryUnit {
 };
 
 /*
- * 16 rows of the tile from `first` on, by a warp: rotated, against a power of two so that the
- * largest magnitude is in [1, 2), as halves. Rows that the tile lacks become zeros.
+ * 16 rows of the tile from `first` on, by a warp, to its warpgroup's 64 rows: rotated, against a
+ * power of two so that the largest magnitude is in [1, 2), as halves. Rows that the tile lacks
+ * become zeros.
  */
 template <int D>
 TQI_INLINE void load_queries(const PrefillJob &job, const TileWork &work, uint32_t first,
@@ -68,7 +84,7 @@ TQI_INLINE void load_queries(const PrefillJob &job, const TileWork &work, uint32
         row.each([&](uint32_t dim, float *x) {
             uint2 h = make_uint2(half_pair(factor * ldexpf(x[0], -e), factor * ldexpf(x[1], -e)),
                                  half_pair(factor * ldexpf(x[2], -e), factor * ldexpf(x[3], -e)));
-            *(uint2 *)(to + i * query_pitch<D>() + query_column<D>(dim) * 2) = h;
+            *(uint2 *)(to + query_offset<D>(first % 64 + i, query_column<D>(dim))) = h;
         });
         if (row.lane == 0) /* what is not finite shows in the unit: NaN */
             units[i] = QueryUnit{ldexpf(unit, e) + (largest - largest), shift};
@@ -76,26 +92,75 @@ TQI_INLINE void load_queries(const PrefillJob &job, const TileWork &work, uint32
     __syncwarp();
 }
 
-/* A operands of a warp's 16 rows for all D / 16 steps. */
+/* A operands of a warp's 16 rows from row `first` of its warpgroup on, for all D / 16 steps. */
 template <int D>
-TQI_INLINE void load_operands(const uint8_t *from, uint32_t lane, uint32_t a[D / 4]) {
-    const uint8_t *row = from + lane / 4 * query_pitch<D>() + lane % 4 * 4;
+TQI_INLINE void load_operands(const uint8_t *from, uint32_t first, uint32_t lane, uint32_t *a) {
 #pragma unroll
-    for (int k = 0; k < D / 16; k++) {
-        a[4 * k] = *(const uint32_t *)(row + k * 32);
-        a[4 * k + 1] = *(const uint32_t *)(row + 8 * query_pitch<D>() + k * 32);
-        a[4 * k + 2] = *(const uint32_t *)(row + k * 32 + 16);
-        a[4 * k + 3] = *(const uint32_t *)(row + 8 * query_pitch<D>() + k * 32 + 16);
-    }
+    for (int k = 0; k < D / 16; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[4 * k + i] =
+                *(const uint32_t *)(from + query_offset<D>(first + lane / 4 + i % 2 * 8,
+                                                           16 * k + lane % 4 * 2 + i / 2 * 8));
 }
 
 /* ---- accumulators to rows ---------------------------------------------------------------------
  */
 
+/* Where references begin, in powers of two: below every score, far above -infinity. */
+#define TQI_NO_REFERENCE -1e30f
+
 /* State of softmax of the thread's rows g and g + 8: reference in powers of two, sum. */
 struct SoftmaxState {
     float reference[2], sum[2];
 };
+
+/* A warp leaves its 16 rows of a part; the warp of the last part to do so joins all, in order, and
+ * goes on: true. */
+template <int D>
+TQI_INLINE bool join_parts(const PrefillJob &job, const TileWork &work, uint32_t warp,
+                           uint32_t lane, float (&o)[D / 2], SoftmaxState &state) {
+    const uint32_t first = (work.item * work.n_parts) * TILE_WARPS + warp;
+    const uint32_t mine = first + work.part * TILE_WARPS;
+    float *partial = job.partial + (size_t)mine * (D / 2) * 32 + lane;
+#pragma unroll
+    for (int i = 0; i < D / 2; i++)
+        __stcg(partial + i * 32, o[i]);
+    __stcg(job.states + (size_t)mine * 32 + lane,
+           make_float4(state.reference[0], state.reference[1], state.sum[0], state.sum[1]));
+    __threadfence();
+    __syncwarp();
+    uint32_t *arrived = job.arrived + work.item * TILE_WARPS + warp, before = 0;
+    if (lane == 0)
+        before = atomicAdd(arrived, 1);
+    if (__shfl_sync(~0u, before, 0) + 1 < work.n_parts)
+        return false;
+    __threadfence();
+    if (lane == 0)
+        *arrived = 0;
+    float4 joint = make_float4(TQI_NO_REFERENCE, TQI_NO_REFERENCE, 0, 0);
+    for (uint32_t p = 0; p < work.n_parts; p++) {
+        float4 s = __ldcg(job.states + (size_t)(first + p * TILE_WARPS) * 32 + lane);
+        joint.x = fmaxf(joint.x, s.x);
+        joint.y = fmaxf(joint.y, s.y);
+    }
+#pragma unroll
+    for (int i = 0; i < D / 2; i++)
+        o[i] = 0;
+    for (uint32_t p = 0; p < work.n_parts; p++) {
+        size_t at = (size_t)(first + p * TILE_WARPS) * 32 + lane;
+        float4 s = __ldcg(job.states + at);
+        const float weight[2] = {exp2_fast(s.x - joint.x), exp2_fast(s.y - joint.y)};
+        const float *from = job.partial + (at - lane) * (D / 2) + lane;
+        joint.z = fmaf(s.z, weight[0], joint.z);
+        joint.w = fmaf(s.w, weight[1], joint.w);
+#pragma unroll
+        for (int i = 0; i < D / 2; i++)
+            o[i] = fmaf(__ldcg(from + i * 32), weight[i / 2 % 2], o[i]);
+    }
+    state = SoftmaxState{{joint.x, joint.y}, {joint.z, joint.w}};
+    return true;
+}
 
 /* x <- H x along the columns of both rows, not normalised: bit 0 of a column is in a pair, bits 1
  * and 2 are the lane's, the others count blocks of eight. */

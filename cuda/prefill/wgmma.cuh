@@ -63,6 +63,11 @@ template <int LEFT> TQI_INLINE void wait_products() {
 #define TQI_NAMES_64                                                                            \
     TQI_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"            \
     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define TQI_NAMES_128                                                                           \
+    TQI_NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"            \
+    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                          \
+    "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"              \
+    "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define TQI_PRODUCT(n, names, a0, a1, a2, a3, b, more)                                          \
     "{\n.reg .pred more;\nsetp.ne.b32 more," more ",0;\n"                                       \
     "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.f16.f16 {" names "},{" a0 "," a1 "," a2 ","  \
@@ -82,6 +87,21 @@ TQI_INLINE void multiply(float (&d)[64], const uint32_t *a, uint64_t b, int more
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
 }
 
+TQI_INLINE void multiply(float (&d)[128], const uint32_t *a, uint64_t b, int more) {
+    asm volatile(TQI_PRODUCT("256", TQI_NAMES_128, "%128", "%129", "%130", "%131", "%132", "%133")
+                 : TQI_F32(d, 0), TQI_F32(d, 32), TQI_F32(d, 64), TQI_F32(d, 96)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
+}
+
+/* The same with A in shared memory, stored like B. */
+TQI_INLINE void multiply_stored(float (&d)[32], uint64_t a, uint64_t b, int more) {
+    asm volatile("{\n.reg .pred more;\nsetp.ne.b32 more,%34,0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" TQI_NAMES_32
+                 "},%32,%33,more,1,1,0,0;\n}"
+                 : TQI_F32(d, 0)
+                 : "l"(a), "l"(b), "r"(more));
+}
+
 /* ---- barriers ------------------------------------------------------------------------------- */
 
 TQI_INLINE void barrier_init_count(uint32_t barrier, uint32_t count) {
@@ -95,6 +115,11 @@ TQI_INLINE void barrier_arrive(uint32_t barrier) {
 /* What the thread has stored to shared memory can be read by products. */
 TQI_INLINE void publish_stores() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* The 128 threads of a warpgroup meet; id: 1 and up. */
+TQI_INLINE void meet_warpgroup(uint32_t id) {
+    asm volatile("bar.sync %0,128;" ::"r"(id) : "memory");
 }
 
 /* Registers of every thread of the warpgroup, from here on. */
