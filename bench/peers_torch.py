@@ -114,6 +114,25 @@ def measure_prefill(n, tokens, group, rows):
     torch.cuda.empty_cache()
 
 
+def measure_logits(dtype, batch, tokens, group):
+    """Milliseconds of q . k for all keys, by torch.matmul; float32 without TF32."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    k = torch.randn((batch * HEADS, tokens, DIM), device="cuda", dtype=dtype)
+    q = torch.randn((batch * HEADS, group, DIM), device="cuda", dtype=dtype)
+    out = torch.empty((batch * HEADS, group, tokens), device="cuda", dtype=dtype)
+    return time_graph(lambda i: torch.matmul(q, k.transpose(1, 2), out=out), 1, 10)
+
+
+def all_logits(rows):
+    for group in (1, 8):
+        for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+            ms = measure_logits(dtype, 16, 32768, group)
+            print("logits %-8s  16 x  32768  group %d dim 128  %8.4f ms" % (name, group, ms))
+            rows.append({"op": "logits", "peer": "matmul " + name, "batch": 16, "tokens": 32768,
+                         "group": group, "ms": ms, "torch": torch.__version__})
+            torch.cuda.empty_cache()
+
+
 def measure_decode(rows):
     """All peers on the shapes of decode."""
     for batch, tokens in [(1, 32768), (4, 32768), (16, 32768), (64, 32768), (64, 4096)]:
@@ -129,16 +148,20 @@ def measure_decode(rows):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--json")
-    parser.add_argument("--prefill", action="store_true")
+    parser.add_argument("--logits", action="store_true", help="logits alone")
+    parser.add_argument("--prefill", action="store_true", help="prefill alone")
     args = parser.parse_args()
     rows = []
     print("torch %s, CUDA %s, cuDNN %s, %s" % (torch.__version__, torch.version.cuda,
                                                torch.backends.cudnn.version(),
                                                torch.cuda.get_device_name()))
-    if not args.prefill:
+    if not args.logits and not args.prefill:
         measure_decode(rows)
-    for n, tokens in [(2048, 10240), (2048, 34816), (8192, 8192), (8192, 40960)]:
-        measure_prefill(n, tokens, 8, rows)
+    if not args.prefill:
+        all_logits(rows)
+    if not args.logits:
+        for n, tokens in [(2048, 10240), (2048, 34816), (8192, 8192), (8192, 40960)]:
+            measure_prefill(n, tokens, 8, rows)
     if args.json:
         with open(args.json, "w", encoding="ascii") as out:
             json.dump(rows, out, indent=1)

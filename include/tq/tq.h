@@ -251,13 +251,21 @@ typedef struct tq_executor {
 /** Configuration of a context. All fields may be zero. */
 typedef struct tq_context_config {
     uint32_t struct_size;           /**< sizeof(tq_context_config). */
-    uint32_t flags;                 /**< None yet; must be 0. */
+    uint32_t flags;                 /**< ::TQ_CONTEXT_FP8_NATIVE or such; 0 as a rule. */
     tq_device device;               /**< Where caches live; default ::TQ_DEVICE_CPU. */
     int32_t device_index;           /**< Ordinal of the GPU; 0 on the CPU. */
     uint64_t cpu_features_disabled; /**< TQ_CPU_* bits to ignore; all ones = reference kernels. */
     const tq_allocator *allocator;  /**< NULL = the C library's aligned allocation. */
     const tq_executor *executor;    /**< NULL = the calling thread does all work. */
 } tq_context_config;
+
+/** Attention over fp8 keys and values multiplies e4m3 on the tensor cores wherever the GPU and the
+ *  build can, within 2e-3 of exact attention. Without a flag the faster way for the shape runs;
+ *  tq_cache_kernel_name() tells which. */
+#define TQ_CONTEXT_FP8_NATIVE 1u
+/** Attention over fp8 never does: e4m3 becomes f16 in registers. Not together with
+ *  ::TQ_CONTEXT_FP8_NATIVE. Neither flag means anything on the CPU. */
+#define TQ_CONTEXT_FP8_CONVERTED 2u
 
 #define TQ_CPU_AVX2 (UINT64_C(1) << 0)       /**< x86 AVX2 and FMA. */
 #define TQ_CPU_AVX512 (UINT64_C(1) << 1)     /**< x86 AVX-512 F, BW, DQ, VL. */
@@ -826,6 +834,9 @@ TQ_API tq_status tq_codec_encode(const tq_codec *codec, uint64_t n_rows, const t
 TQ_API tq_status tq_codec_decode(const tq_codec *codec, uint64_t n_rows, const void *codes,
                                  const tq_rows_out *rows);
 /** @brief Estimates inner products of one query with coded rows, without decoding them.
+ *
+ *  Up to a dim of 1024 by the kernels of attention, 16 rows at a time; longer rows by the
+ *  reference. A row's estimate does not depend on the rows beside it.
  *  @param codec a codec
  *  @param query dim elements; token_stride and head_stride are not used and must be 0;
  *  elements that are not finite are replaced as in tq_codec_encode()
