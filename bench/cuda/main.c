@@ -1,10 +1,11 @@
 /*
- * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --logits | --prefill] [--case
- * VARIANT,BATCH,TOKENS,GROUP,DIM[,QUERIES]]... [--fp8 native|converted]: decode attention, prompts
- * and append on a GPU through tq.h, against a plain read of the same bytes in the same run. With
- * --case the named cases of attention alone (of append where VARIANT is append:NAME), with --append
- * appends alone, with --logits the scores of 4-bit keys alone (logits.h), with --prefill prompts
- * alone. bench/gpu_tables.py makes tables and plots of the JSON.
+ * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --logits | --snapshots | --prefill]
+ * [--case VARIANT,BATCH,TOKENS,GROUP,DIM[,QUERIES]]... [--fp8 native|converted]: decode attention,
+ * prompts and append on a GPU through tq.h, against a plain read of the same bytes in the same run.
+ * With --case the named cases of attention alone (of append where VARIANT is append:NAME), with
+ * --append appends alone, with --logits the scores of 4-bit keys alone (logits.h), with --snapshots
+ * saving and loading alone, by the clock, with --prefill prompts alone. bench/gpu_tables.py makes
+ * tables and plots of the JSON.
  *
  * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
  * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan
@@ -17,6 +18,7 @@
 #include <time.h>
 
 #include "bench.h"
+#include "snapshots.h"
 
 static FILE *json;
 static int json_rows;
@@ -238,7 +240,7 @@ static void run_case(char *text) {
 
 struct options {
     const char *json, *commit;
-    int quick, append, logits, prefill, cases;
+    int quick, append, cases, logits, snapshots, prefill;
 };
 
 static struct options read_options(int argc, char **argv) {
@@ -248,6 +250,7 @@ static struct options read_options(int argc, char **argv) {
         o.logits |= strcmp(argv[i], "--logits") == 0;
         o.append |= strcmp(argv[i], "--append") == 0;
         o.prefill |= strcmp(argv[i], "--prefill") == 0;
+        o.snapshots |= strcmp(argv[i], "--snapshots") == 0;
         o.cases |= strcmp(argv[i], "--case") == 0;
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             o.json = argv[++i];
@@ -278,7 +281,9 @@ int main(int argc, char **argv) {
     for (int i = 1; i + 1 < argc; i++)
         if (strcmp(argv[i], "--case") == 0)
             run_case(argv[++i]);
-    if (o.logits)
+    if (o.snapshots)
+        time_snapshots();
+    else if (o.logits)
         run_all_logits();
     else if (o.prefill)
         run_prefills(o.quick);
