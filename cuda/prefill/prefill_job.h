@@ -11,7 +11,7 @@
 
 namespace tqi {
 
-enum { TILE_ROWS = 128, TILE_WARPS = TILE_ROWS / 16, TILE_TOKENS = 64, LEAST_TILE_ROWS = 64 };
+enum { TILE_ROWS = 128, TILE_WARPS = TILE_ROWS / 16, TILE_TOKENS = 64, LEAST_TILE_ROWS = 128 };
 
 /* 128 rows (or what is left) of every kv head, of a sequence's query tokens in a step. A "row" is
  * one query head of one query token; rows of a kv head are numbered query token first. */

@@ -67,7 +67,7 @@ double pair_tolerance(const struct pair *p, uint32_t n_queries) {
     const char *few = tq_cache_kernel_name(p->gpu, 0, TQ_OP_SCORE);
     const char *many = tq_cache_kernel_name(p->gpu, 0, TQ_OP_PREFILL);
     uint32_t rows = n_queries * (p->config.n_q_heads / p->config.n_kv_heads);
-    int tiles = strcmp(few, many) != 0 && rows >= 64;
+    int tiles = strcmp(few, many) != 0 && rows >= 128;
     return tiles && p->tolerance < 2e-3 ? 2e-3 : p->tolerance;
 }
 
