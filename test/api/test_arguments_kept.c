@@ -239,7 +239,7 @@ static void test_status_names(void **state) {
 }
 
 static void test_kernel_names(void **state) {
-    static const tq_op ops[] = {-1, 4, 5, 1000, INT32_MAX, INT32_MIN};
+    static const tq_op ops[] = {-1, TQ_OP_PREFILL + 1, 6, 1000, INT32_MAX, INT32_MIN};
     (void)state;
     for (uint32_t i = 0; i < tq_variant_count(); i++) {
         struct rig rig = {.ctx = NULL};
