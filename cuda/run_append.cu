@@ -27,7 +27,6 @@ EncodeJob encode_job_of(const State *s, const tqi_layer *from, const tqi_page_vi
     EncodeJob job = {};
     for (int i = 0; i < 2; i++)
         job.side[i] = layer->side[i];
-    job.host_keys = &from->k;
     job.rows[0] = rows_in(k);
     job.rows[1] = rows_in(v);
     job.pages = pages_of(view);

@@ -12,6 +12,24 @@
 
 namespace tqi {
 
+/* Start of the running maximum, in powers of two: below every score, far above -infinity. */
+#define TQI_NO_MAXIMUM -1e30f
+/*
+ * Sums of integers begin at the bits of 1.5 * 2^23. While they stay within 2^22 of it, which 256
+ * dims or 64 tokens of signed bytes do, their bits read as a float are FLOAT_START plus the sum:
+ * no conversion, which would be work for the same pipe as the byte permutes.
+ */
+#define INT_START 0x4b400000
+#define FLOAT_START 12582912.0f
+
+/* A page that not every row sees whole, or whose scores are capped: of rows 4 nt + t. */
+template <int NT> struct PageEdge {
+    int valid;              /* tokens that exist and that some row sees */
+    int first[NT], end[NT]; /* those that the row sees */
+    float shift[NT];        /* joins scores before the cap, in powers of two */
+    float cap, cap_rate;    /* the cap in powers of two, 0 = none; 2 / cap */
+};
+
 /* p as a high (low half of the word) and a low 16-bit float. */
 template <bool BF16> TQI_INLINE uint32_t split_float(float p) {
     uint32_t word;
@@ -55,6 +73,51 @@ TQI_INLINE void k_operand_float(const Slot &s, int r, int j, int h, int zp, uint
 }
 
 /* ---- probabilities and values -------------------------------------------------------------- */
+
+/* Largest of a row's scores, which 8 threads have. */
+TQI_INLINE float row_max(const float *s) {
+    float m = s[0];
+#pragma unroll
+    for (int i = 1; i < 8; i++)
+        m = fmaxf(m, s[i]);
+    m = fmaxf(m, __shfl_xor_sync(~0u, m, 4));
+    m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
+    return fmaxf(m, __shfl_xor_sync(~0u, m, 16));
+}
+
+/* Token of the page that score i of a row is for. */
+TQI_INLINE int token_of(int i, uint32_t g) {
+    return int(32 * (i / 4) + 4 * g + i % 4);
+}
+
+/* Scores of a row on an edge, `unit` each, in powers of two, capped if there is a cap; whether the
+ * row sees any token. */
+template <int NT>
+TQI_INLINE bool edge_scores(const PageEdge<NT> &e, int nt, uint32_t g, float unit, float score[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float x = fmaf(score[i], unit, e.shift[nt]);
+        if (e.cap != 0) /* cap * tanh(x / cap) */
+            x = fmaf(-2 * e.cap, reciprocal(1 + exp2_fast(x * e.cap_rate)), e.cap);
+        bool seen = token_of(i, g) >= e.first[nt] && token_of(i, g) < e.end[nt];
+        score[i] = seen ? x : -3e38f;
+    }
+    return e.first[nt] < e.end[nt];
+}
+
+/* Gains to factors of p that make 16-bit integers. Returns their unit. */
+TQI_INLINE float scale_v_gains(float vn[8]) {
+    float largest = 2e-34f; /* keeps the reciprocal finite */
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        largest = fmaxf(largest, vn[i]);
+    largest = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(largest)));
+    float factor = 65280.0f * reciprocal(largest);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        vn[i] *= factor;
+    return largest * (1.0f / 65280.0f);
+}
 
 /* Word z of a lane holds tokens z and 4 + z of its eight after the transposition. */
 template <int VF> TQI_INLINE void pair_tokens(const uint32_t x[4], uint32_t out[4]) {

@@ -96,39 +96,47 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint3
     t.clear();
 }
 
-/* A page that not every row sees whole. */
+/* What rows see of tile `tile`, counted from page 0; at: as above. */
 template <class T>
-TQI_INLINE void edge_tokens(const FastJob &job, const Item &i, uint32_t tile, uint32_t lane,
-                            int left[T::NT], int &valid) {
+TQI_INLINE typename T::Edge edge_of(const FastJob &job, const Item &i, uint32_t at, uint32_t tile,
+                                    uint32_t lane) {
     const AttendJob &call = job.call;
     tqi_segment s = fresh(&call.step.segments[i.segment]);
     int64_t start = (int64_t)tile * FAST_TOKENS;
-    uint32_t last = i.rows.first_row + i.rows.n_rows - 1;
-    uint64_t from;
+    const uint32_t last = i.rows.n_rows - 1;
+    typename T::Edge e;
 #pragma unroll
     for (int nt = 0; nt < T::NT; nt++) {
-        uint32_t row = min(i.rows.first_row + nt * 4 + lane % 4, last);
-        int64_t sees = (int64_t)tqi_visible(&s, call.causal, 0, row / call.group, &from) - start;
-        left[nt] = (int)max(min(sees, (int64_t)FAST_TOKENS), (int64_t)-1);
+        uint32_t row = min(nt * 4 + lane % 4, last);
+        uint64_t from, to = tqi_visible(&s, call.causal, call.window,
+                                        (i.rows.first_row + row) / call.group, &from);
+        e.first[nt] = (int)max(min((int64_t)from - start, (int64_t)FAST_TOKENS), (int64_t)0);
+        e.end[nt] = (int)max(min((int64_t)to - start, (int64_t)FAST_TOKENS), (int64_t)0);
+        e.shift[nt] = job.cap != 0 ? TQI_LOG2E * __ldcg(&call.shift[at * T::HEADS + row]) : 0;
     }
-    valid = (int)min((int64_t)s.length - start, (int64_t)FAST_TOKENS);
+    e.valid = (int)min((int64_t)s.length - start, (int64_t)FAST_TOKENS);
+    e.cap = job.cap;
+    e.cap_rate = job.cap_rate;
+    return e;
 }
 
 /* n pages from `tile` on, `stride` apart. */
 template <class T, class R>
-TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t tile, uint32_t n,
+TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t tile, uint32_t n,
                         uint32_t stride, uint32_t lane, R &ring, Fetch &fetch, T &t) {
-    tile += i.first_tile;
+    tile += i.first_tile - i.first_full; /* from the first whole one on: wraps around before it */
     for (; n; n--, tile += stride) {
-        Slot slot = ring.wait();
-        int left[T::NT], valid;
-        if (tile < i.full) {
-            t.template page<false>(slot, lane, FAST_TOKENS, left);
-        } else {
-            edge_tokens<T>(job, i, tile, lane, left, valid);
-            t.template page<true>(slot, lane, valid, left);
-        }
-        ring.replace(fetch.next());
+        Slot slot = ring.wait_keys();
+        const uint8_t *next = nullptr;
+        auto keys_done = [&] {
+            if (T::SPLIT)
+                next = fetch.next();
+            ring.refill_keys(next);
+            ring.wait_values();
+        };
+        auto edge = [&] { return edge_of<T>(job, i, at, tile + i.first_full, lane); };
+        t.page(slot, lane, tile >= i.n_full, edge, keys_done);
+        ring.refill_values(T::SPLIT ? next : fetch.next());
     }
 }
 
@@ -149,34 +157,41 @@ TQI_INLINE void write_piece(const FastJob &job, uint32_t piece, uint32_t lane, T
     t.store(lane, one, job.call.partial + (uint64_t)piece * T::HEADS * T::D);
 }
 
-template <class T, class R>
-TQI_INLINE void run_warp(const FastJob &job, uint32_t worker, const tqi_work &work, uint32_t lane,
-                         R &ring, Fetch &fetch, T &t) {
-    uint32_t segment = work.segment, item = work.item, tile = work.tile;
-    for (uint32_t left = work.n_tiles; left;) {
-        Item i = enter_item(job, segment, item);
-        if (i.n_tiles) {
-            uint32_t n = min(left, i.n_tiles - tile);
-            load_query(job, i, i.index, lane, t);
-            consume(job, i, tile, n, 1u, lane, ring, fetch, t);
-            write_piece(job, worker + i.index, lane, t);
-            left -= n;
-            tile = 0;
-        }
-        bool last = i.n_tiles == 0 || item + 1 == i.n_items;
-        item = last ? 0 : item + 1;
-        segment += last;
-    }
-}
-
 /* ---- blocks as workers ------------------------------------------------------------------------
  */
+
+/* The joint state of every row, which warp 0 writes; factors that bring the warp's to it. Lanes
+ * share the warps out, and loops stay loops: code that runs once is slow. */
+template <class T>
+TQI_INLINE void join_states(const FastJob &job, uint32_t piece, uint32_t warp, uint32_t lane,
+                            const float2 *ml, const T &t, float factor[T::NT]) {
+    const uint32_t row = lane % T::HEADS, step = 32 / T::HEADS;
+    float joint = TQI_NO_MAXIMUM, sum = 0;
+#pragma unroll 1
+    for (uint32_t w = lane / T::HEADS; w < job.warps; w += step)
+        joint = fmaxf(joint, ml[w * T::HEADS + row].x);
+#pragma unroll
+    for (int o = T::HEADS; o < 32; o *= 2)
+        joint = fmaxf(joint, __shfl_xor_sync(~0u, joint, o));
+#pragma unroll 1
+    for (uint32_t w = lane / T::HEADS; w < job.warps; w += step) {
+        float2 v = ml[w * T::HEADS + row];
+        sum += v.y == 0 ? 0 : v.y * exp2_fast(v.x - joint);
+    }
+#pragma unroll
+    for (int o = T::HEADS; o < 32; o *= 2)
+        sum += __shfl_xor_sync(~0u, sum, o);
+    if (warp == 0 && lane < T::HEADS)
+        job.call.partial_ml[(uint64_t)piece * T::HEADS + row] = make_float2(joint, sum);
+#pragma unroll
+    for (int nt = 0; nt < T::NT; nt++)
+        factor[nt] = exp2_fast(t.max[nt] - __shfl_sync(~0u, joint, nt * 4 + lane % 4));
+}
 
 /* Joins the states of the warps through shared memory, which no copy is filling any more. */
 template <class T>
 TQI_INLINE void join_warps(const FastJob &job, uint32_t piece, uint32_t warp, uint32_t lane,
                            uint8_t *shared, uint32_t warp_bytes, float2 *ml, T &t) {
-    const uint32_t warps = job.warps;
     float factor[T::NT];
     t.join_threads();
 #pragma unroll
@@ -184,26 +199,15 @@ TQI_INLINE void join_warps(const FastJob &job, uint32_t piece, uint32_t warp, ui
         if (lane < 4)
             ml[warp * T::HEADS + nt * 4 + lane] = make_float2(t.max[nt], t.sum[nt]);
     __syncthreads();
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++) {
-        uint32_t head = nt * 4 + lane % 4;
-        float joint = TQI_NO_MAXIMUM, sum = 0;
-        for (uint32_t w = 0; w < warps; w++)
-            joint = fmaxf(joint, ml[w * T::HEADS + head].x);
-        for (uint32_t w = 0; w < warps; w++) {
-            float2 v = ml[w * T::HEADS + head];
-            sum += v.y == 0 ? 0 : v.y * exp2_fast(v.x - joint);
-        }
-        factor[nt] = exp2_fast(t.max[nt] - joint);
-        if (warp == 0 && lane < 4)
-            job.call.partial_ml[(uint64_t)piece * T::HEADS + head] = make_float2(joint, sum);
-    }
+    join_states(job, piece, warp, lane, ml, t, factor);
     t.store(lane, factor, (float *)(shared + warp * warp_bytes));
     __syncthreads();
     float4 *out = (float4 *)(job.call.partial + (uint64_t)piece * T::HEADS * T::D);
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < T::HEADS * T::D / 4; i += blockDim.x) {
         float4 a = ((const float4 *)shared)[i];
-        for (uint32_t w = 1; w < warps; w++) {
+#pragma unroll 2
+        for (uint32_t w = 1; w < job.warps; w++) {
             float4 b = ((const float4 *)(shared + w * warp_bytes))[i];
             a.x += b.x;
             a.y += b.y;
@@ -225,25 +229,46 @@ template <class T> __host__ __device__ uint32_t warp_bytes_of(uint32_t slots) {
 
 /* Bytes of a block: the warps' own, barriers, states of the warps. */
 template <class T> size_t stream_shared(uint32_t warps, uint32_t slots) {
-    return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 8 + T::HEADS * 8);
+    return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 16 + T::HEADS * 8);
 }
 
-/* A block's piece of an item whose first pages are on their way. */
+/* The items of a worker whose first pages are on their way: a block's piece of one, or a warp's
+ * share of the row. Both take the same code for pages. */
 template <bool WHOLE, class T, class R>
-TQI_INLINE void run_block(const FastJob &job, uint32_t worker, const tqi_work &work,
-                          uint8_t *shared, R &ring, Fetch &fetch, T &t) {
+TQI_INLINE void run_worker(const FastJob &job, uint32_t worker, const tqi_work &work, bool by_block,
+                           uint8_t *shared, R &ring, Fetch &fetch, T &t) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
-    Item item = enter_item(job, work.segment, work.item);
-    if constexpr (WHOLE)
-        prepare_item<T>(job, item, warp, lane);
-    load_query(job, item, WHOLE ? blockIdx.x : item.index, lane, t);
-    uint32_t n = warp < work.n_tiles ? (work.n_tiles - warp - 1) / job.warps + 1 : 0;
-    consume(job, item, work.tile + warp, n, job.warps, lane, ring, fetch, t);
-    float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 8));
-    join_warps(job, worker, warp, lane, shared, warp_bytes, ml, t);
-    if constexpr (WHOLE)
-        merge_item<T>(job, item, (uint32_t *)ml, warp, lane);
+    const uint32_t stride = by_block ? job.warps : 1;
+    uint32_t segment = work.segment, item = work.item, left = work.n_tiles;
+    uint32_t tile = work.tile + (by_block ? warp : 0);
+    do {
+        Item i = enter_item(job, segment, item);
+        if constexpr (WHOLE)
+            prepare_item<T>(job, i, warp, lane);
+        const uint32_t at = WHOLE ? blockIdx.x : i.index;
+        uint32_t n = min(left, i.n_tiles - tile);
+        if (by_block)
+            n = warp < left ? (left - warp - 1) / job.warps + 1 : 0;
+        if (n || by_block) {
+            load_query(job, i, at, lane, t);
+            consume(job, i, at, tile, n, stride, lane, ring, fetch, t);
+        }
+        if (by_block) {
+            const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
+            float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 16));
+            join_warps(job, worker, warp, lane, shared, warp_bytes, ml, t);
+            if constexpr (WHOLE)
+                merge_item<T>(job, i, (uint32_t *)ml, warp, lane);
+            return;
+        }
+        if (n)
+            write_piece(job, worker + i.index, lane, t);
+        left -= n;
+        tile = 0;
+        bool last = i.n_tiles == 0 || item + 1 == i.n_items;
+        item = last ? 0 : item + 1;
+        segment += last;
+    } while (left);
 }
 
 /* Copies of pages that were in place before the kernel in front began may start at once; its
@@ -253,13 +278,14 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     tqk_stream(const __grid_constant__ FastJob job) {
     extern __shared__ __align__(128) uint8_t shared[];
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Ring<T::Layout::bytes> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps, job.slots,
-                                lane);
+    Ring<typename T::Layout, T::SPLIT> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps,
+                                            job.slots, lane);
     const tqi_division division = fresh(job.call.schedule.share);
     const bool by_block = division.by_block != 0;
     const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
     T t;
-    t.setup(job, lane);
+    t.setup(job.table);
+    t.keys.load(job.call.k, lane);
     bool waited = false;
     for (uint32_t worker = by_block ? blockIdx.x : blockIdx.x * job.warps + warp;
          worker < division.n_workers; worker += step) {
@@ -272,12 +298,10 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
             wait_for_last_kernel();
         waited = true;
         allow_next_kernel();
+        run_worker<false>(job, worker, work, by_block, shared, ring, fetch, t);
         if (by_block) {
-            run_block<false>(job, worker, work, shared, ring, fetch, t);
             allow_copies(); /* slots are free again */
             __syncthreads();
-        } else {
-            run_warp(job, worker, work, lane, ring, fetch, t);
         }
     }
     if (!waited)
@@ -292,17 +316,18 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const tqi_work work = fresh(&job.call.schedule.work[blockIdx.x]);
     const tqi_division division = fresh(job.call.schedule.share);
-    Ring<T::Layout::bytes> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps, job.slots,
-                                lane);
+    Ring<typename T::Layout, T::SPLIT> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps,
+                                            job.slots, lane);
     T t;
-    t.setup(job, lane);
+    t.setup(job.table);
+    t.keys.load(job.call.k, lane);
     Fetch fetch(job, work, fresh(&job.call.step.head->table), warp, job.warps);
     wait_for_last_kernel();
     for (uint32_t i = 0; i < ring.n; i++)
         ring.request(fetch.next());
     allow_next_kernel();
     if (blockIdx.x < division.n_workers)
-        run_block<true>(job, blockIdx.x, work, shared, ring, fetch, t);
+        run_worker<true>(job, blockIdx.x, work, true, shared, ring, fetch, t);
 }
 
 /* ---- host -------------------------------------------------------------------------------------

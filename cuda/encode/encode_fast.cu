@@ -72,10 +72,11 @@ static bool is_fast(const tqi_layout &k, const tqi_layout &v) {
     return (find_entry(k) || takes_keys(k)) && find_entry(v);
 }
 
-const char *fast_encoder_name(const tqi_layout &k, const tqi_layout &v, int side) {
-    if (!is_fast(k, v))
-        return nullptr;
-    return side == 0 && takes_keys(k) ? key_encoder_name(k) : find_entry(side ? v : k)->name;
+const char *fast_encoder_name(uint32_t k_format, uint32_t v_format, const tqi_layout &k,
+                              const tqi_layout &v) {
+    (void)k_format;
+    (void)v_format;
+    return is_fast(k, v) ? find_entry(takes_keys(k) ? v : k)->name : nullptr;
 }
 
 bool encode_takes_groups(const Side side[2]) {
@@ -106,14 +107,11 @@ tq_status encode(const EncodeJob &job, cudaStream_t stream) {
     f.joins = 0;
     f.inverse_heads = UINT32_MAX / job.n_heads;
     f.sides = k == v ? 3 : 1;
-    if (k)
-        TQI_TRY(k->run(f, stream));
-    else
-        TQI_TRY(encode_keys(f.job, stream));
+    TQI_TRY(k ? k->run(f, stream) : encode_keys(f.job, stream));
     if (k == v)
         return TQ_OK;
     f.sides = 2;
-    f.joins = 1;
+    f.joins = k != nullptr;
     return v->run(f, stream);
 }
 

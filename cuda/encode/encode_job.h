@@ -7,7 +7,6 @@
 #include "tq/tq.h"
 
 struct tqi_layer;
-struct tqi_rows;
 struct tqi_page_view;
 
 namespace tqi {
@@ -29,14 +28,13 @@ struct EncodeJob {
     Pages pages;
     uint32_t n_heads;
     uint32_t n_sms;
-    uint32_t overlap;          /* the launch may overlap its predecessor */
-    uint64_t *counts;          /* replaced NaNs, infinities */
-    const tqi_rows *host_keys; /* side 0, on the host */
-    uint32_t aligned;          /* bit side: rows can be read 16 bytes at a time */
-    uint32_t n_pages;          /* of this launch */
-    uint64_t first_page;       /* index in the sequence */
-    uint64_t length;           /* tokens before the append */
-    uint64_t end;              /* and after */
+    uint32_t overlap;    /* the launch may overlap its predecessor */
+    uint64_t *counts;    /* replaced NaNs, infinities */
+    uint32_t aligned;    /* bit side: rows can be read 16 bytes at a time */
+    uint32_t n_pages;    /* of this launch */
+    uint64_t first_page; /* index in the sequence */
+    uint64_t length;     /* tokens before the append */
+    uint64_t end;        /* and after */
     /* Pieces that plan() left in device memory; NULL: pages `ids`. No piece crosses a token
      * group (encode_takes_groups()) or else a page. Their number lies on the device as well. */
     const AppendPiece *pieces;
@@ -57,8 +55,9 @@ tq_status encode_fast_prepare(const Side side[2]);
 tq_status encode(const EncodeJob &job, cudaStream_t stream);
 /* Whether encode() wants pieces cut at token groups (else at pages only). */
 bool encode_takes_groups(const Side side[2]);
-/* Names of the fast kernels for keys and values, NULL when encode_any() serves both. */
-const char *fast_encoder_name(const tqi_layout &k, const tqi_layout &v, int side);
+/* Name of the fast kernel, NULL when encode_any() serves. */
+const char *fast_encoder_name(uint32_t k_format, uint32_t v_format, const tqi_layout &k,
+                              const tqi_layout &v);
 /* Any format, head dim and page size. */
 tq_status encode_any(const EncodeJob &job, cudaStream_t stream);
 

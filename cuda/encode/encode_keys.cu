@@ -1,8 +1,4 @@
 /* The job of the key kernels (key_kernel.cuh). */
-extern "C" {
-#include "spec/rows.h"
-}
-
 #include "encode/key_job.h"
 
 namespace tqi {
@@ -24,22 +20,10 @@ const char *key_encoder_name(const tqi_layout &k) {
     return !takes_keys(k) ? nullptr : k.dim == 128 ? "tqk_encode_keys_d128" : "tqk_encode_keys_d64";
 }
 
-/* Bit i of word t: dim t D/4 + i is flipped. */
-static void pack_signs(const tqi_rotation &r, uint32_t out[4]) {
-    if (!r.flips)
-        return;
-    for (uint32_t i = 0; i < r.dim; i++)
-        out[i / (r.dim / 4)] |= (r.flips[i] >> 31) << i % (r.dim / 4);
-}
-
 tq_status encode_keys(const EncodeJob &job, cudaStream_t stream) {
-    const tqi_rows *rows = job.host_keys;
     KeyJob f = {};
     f.job = job;
-    memcpy(f.polar, rows->polar, sizeof f.polar);
-    pack_signs(rows->rotation, f.signs[0]);
-    pack_signs(rows->sketch[0], f.signs[1]);
-    pack_signs(rows->sketch[1], f.signs[2]);
+    tqi_polar_books_make(f.polar);
     if (!job.pieces) {
         uint64_t start = job.first_page * job.pages.page_tokens;
         uint64_t end = start + (uint64_t)job.n_pages * job.pages.page_tokens;

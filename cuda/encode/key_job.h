@@ -11,8 +11,6 @@ enum { KEY_GROUP = 32, KEY_WARPS = 4 };
 struct KeyJob {
     EncodeJob job;                          /* side 0 */
     tqi_polar_book polar[TQI_POLAR_LEVELS]; /* constants of the code */
-    uint32_t signs[3][4];  /* of the rotation, both rounds of the sketch: bit i of word t flips
-                              dim t D/4 + i */
     uint64_t first, end;   /* without pieces: tokens of this launch from the start of a group */
     uint64_t launch_start; /* token at which the launch's first page begins */
 };

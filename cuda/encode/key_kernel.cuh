@@ -8,7 +8,6 @@
 #define TQI_CUDA_ENCODE_KEY_KERNEL_CUH
 
 #include "common/polar_tables.cuh"
-#include "encode/copy_async.cuh"
 #include "encode/key_row.cuh"
 #include "encode/polar_block.cuh"
 
@@ -57,10 +56,30 @@ TQI_KEY_INLINE KeyUnit key_unit(const KeyJob &f, uint32_t index) {
     return u;
 }
 
+/* Bit i of word t: dim t D/4 + i is flipped; by the rotation, by both rounds of the sketch. */
+struct KeySigns {
+    uint32_t word[3][KEY_LANES];
+};
+
+/* By the block; the sketch's where there is one. */
+template <int D> TQI_KEY_INLINE void load_signs(const Side &s, KeySigns *signs) {
+    constexpr uint32_t N = D / KEY_LANES;
+    const uint32_t lane = threadIdx.x % 32, rounds = s.sketch_flips ? 3 : 1;
+    for (uint32_t i = threadIdx.x / 32; i < rounds * KEY_LANES; i += KEY_WARPS) {
+        uint32_t round = i / KEY_LANES, t = i % KEY_LANES;
+        const uint32_t *flips = round ? s.sketch_flips + (round - 1) * D : s.flips;
+        uint32_t word = __ballot_sync(~0u, lane < N && flips[t * N + lane % N] != 0);
+        if (lane == 0)
+            signs->word[round][t] = word;
+    }
+    __syncthreads();
+}
+
 /* A lane at work. */
 template <int D> struct KeyWork {
     static constexpr int N = D / KEY_LANES, WORDS = N / 8;
     const KeyJob &f;
+    const KeySigns &signs;
     const Side &s;
     const KeyUnit &u;
     KeyLane lane;
@@ -68,8 +87,8 @@ template <int D> struct KeyWork {
     uint32_t element; /* in a slab of its group */
     bool fresh;
 
-    TQI_KEY_INLINE KeyWork(const KeyJob &job, const KeyUnit &unit)
-        : f(job), s(job.job.side[0]), u(unit), token(unit.slot + lane.row),
+    TQI_KEY_INLINE KeyWork(const KeyJob &job, const KeySigns &packed, const KeyUnit &unit)
+        : f(job), signs(packed), s(job.job.side[0]), u(unit), token(unit.slot + lane.row),
           element((token % KEY_GROUP / 4 * 4 + lane.t) * 4 + token % 4),
           fresh(unit.fresh >> lane.row & 1) {}
 
@@ -219,7 +238,7 @@ TQI_KEY_INLINE void encode_key_sketch(const KeyWork<D> &w, const KeyNorm &n, flo
     float energy = square_sum<N>(x);
 #pragma unroll 1
     for (int round = 1; round < 3; round++)
-        rotate_key<N>(w.f.signs[round][w.lane.t], w.lane.t, x);
+        rotate_key<N>(w.signs.word[round][w.lane.t], w.lane.t, x);
     uint32_t signs = 0;
 #pragma unroll
     for (int i = N - 1; i >= 0; i--)
@@ -242,13 +261,13 @@ TQI_KEY_INLINE void encode_key_sketch(const KeyWork<D> &w, const KeyNorm &n, flo
 template <int D>
 __global__ void __launch_bounds__(KEY_WARPS * 32)
     tqk_encode_keys(const __grid_constant__ KeyJob f) {
+    __shared__ KeySigns signs;
     const Side &s = f.job.side[0];
-    wait_for_predecessor(); /* all warps, those without a unit too */
-    allow_successor();
+    load_signs<D>(s, &signs);
     KeyUnit u = key_unit(f, blockIdx.x * KEY_WARPS + threadIdx.x / 32);
     if (u.fresh == 0)
         return; /* the whole warp */
-    KeyWork<D> w(f, u);
+    KeyWork<D> w(f, signs, u);
     PolarTables tables;
     if (s.polar)
         tables.load(s.polar, threadIdx.x % 32);
@@ -259,7 +278,7 @@ __global__ void __launch_bounds__(KEY_WARPS * 32)
                         w.fresh, (f.job.aligned & 1) != 0};
     float x[KeyWork<D>::N];
     KeyNorm norm = load_row<KeyWork<D>::N>(source, f.job.counts, x);
-    rotate_key<KeyWork<D>::N>(f.signs[0][w.lane.t], w.lane.t, x);
+    rotate_key<KeyWork<D>::N>(w.signs.word[0][w.lane.t], w.lane.t, x);
     if (s.layout.kind == TQI_KIND_POLAR) {
         encode_key_block(w, tables, norm, 0, x);
         if constexpr (D == 128)
@@ -277,7 +296,7 @@ __global__ void __launch_bounds__(KEY_WARPS * 32)
     tq_status encode_keys_d##d(const KeyJob &f, cudaStream_t stream) {                        \
         uint64_t units = (uint64_t)f.job.max_pieces * (KEY_GROUP / KEY_ROWS) * f.job.n_heads; \
         LaunchShape shape = {(units + KEY_WARPS - 1) / KEY_WARPS, KEY_WARPS * 32, 0, stream,  \
-                             f.job.overlap != 0};                                             \
+                             false};                                                          \
         return launch(tqk_encode_keys<d>, shape, "tqk_encode_keys", f);                       \
     }
 

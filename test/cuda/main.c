@@ -1,7 +1,7 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, fp8, special, batches, windows, sequences, snapshots, device, random; all without
- * arguments. The groups sanitize, sanitize_fp8 and sanitize_batches repeat a little of everything
- * for tools that are slow. Skips where there is no GPU. */
+ * attention, fp8, special, batches, windows, prefill, sequences, snapshots, walks, device, random;
+ * all without arguments. The groups sanitize, sanitize_fp8 and sanitize_batches repeat a little of
+ * everything for tools that are slow. Skips where there is no GPU. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,11 +15,13 @@ static const struct {
               {"bytes", check_bytes},
               {"sequences", check_sequences},
               {"snapshots", check_snapshots},
+              {"walks", check_walks},
               {"attention", check_attention},
               {"batches", check_batches},
               {"fp8", check_fp8},
               {"special", check_special},
               {"windows", check_windows},
+              {"prefill", check_prefill},
               {"random", check_random},
               {"sanitize", check_sanitize},
               {"sanitize_fp8", check_sanitize_fp8},

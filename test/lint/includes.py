@@ -20,7 +20,7 @@ CMOCKA = {"cmocka.h", "setjmp.h"}
 INTRINSICS = {"immintrin.h", "arm_neon.h"}
 ANY = None
 
-KERNEL = ["lib/kernel/kernel.h", "lib/kernel/kernels.def"]
+KERNEL = ["lib/kernel/kernel.h", "lib/kernel/kernels.def", "lib/kernel/study.h"]
 STAGES = KERNEL + ["lib/kernel/stages.h"]
 LAYER = KERNEL + ["lib/kernel/layer.h"]
 PUBLIC = ["include/tq"]
