@@ -45,6 +45,7 @@ tq_status open_state(const tqi_device *device, const tqi_device_config *config, 
         return TQ_ERR_OUT_OF_MEMORY;
     s->heap = config->heap;
     s->index = device->index;
+    s->choice = KernelChoice{device->arithmetics, device->flags};
     tq_status status = fill_state(s, config);
     if (status != TQ_OK) {
         close_state(s);
@@ -214,11 +215,16 @@ static tq_status make_room(State *s, const tqi_layer *layer) {
     TQI_TRY(encode_fast_prepare(side));
     TQI_TRY(prepare_fast(side[0], side[1]));
     const FastKernel *fast = find_fast(side[0].format, side[1].format, side[0].layout,
-                                       side[1].layout, s->n_q_heads / s->n_kv_heads);
+                                       side[1].layout, s->n_q_heads / s->n_kv_heads, s->choice);
     const KernelShape any = {ANY_ROWS, s->n_sms * ANY_BLOCKS_PER_SM};
     bool is_new = add_shape(s, any);
     if (side[0].sketch_flips && !s->sketches)
         is_new = s->sketches = true;
+    if (fast)
+        is_new |= add_shape(s, KernelShape{fast->heads, s->n_sms * fast->warps});
+    /* windows and softcap may need another kernel */
+    fast = find_fast(side[0].format, side[1].format, side[0].layout, side[1].layout,
+                     s->n_q_heads / s->n_kv_heads, without_native(s->choice));
     if (fast)
         is_new |= add_shape(s, KernelShape{fast->heads, s->n_sms * fast->warps});
     if (!is_new)

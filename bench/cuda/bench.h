@@ -36,6 +36,8 @@ void *copy_data(size_t n);
 
 /* ---- run.c ---------------------------------------------------------------------------------- */
 
+extern uint32_t context_flags; /* TQ_CONTEXT_* of the runs to come */
+
 struct bench {
     const char *variant;
     uint32_t batch, group, dim;
@@ -66,5 +68,17 @@ launch_fn attend_once; /* the layer's attention of a set's planned step */
 launch_fn append_once; /* its append */
 launch_fn step_once;   /* both */
 launch_fn call_once;   /* tq_attend() of the set's first sequence */
+
+/* ---- run_logits.c --------------------------------------------------------------------------- */
+
+/* Logits of one query token over 4-bit keys: milliseconds, and those of plain reads of the same
+ * keys in 4, 16 and 32 bits, which write nothing. */
+struct logits_row {
+    uint32_t batch, tokens, group;
+    double ms, read_ms, bf16_ms, f32_ms, key_bytes, logit_bytes, error;
+};
+typedef void logits_row_fn(const struct logits_row *r);
+/* batch sequences of tokens, a multiple of 4096; group at most 8. */
+void run_logits(uint32_t batch, uint32_t tokens, uint32_t group, logits_row_fn *print);
 
 #endif
