@@ -14,8 +14,7 @@
 
 namespace tqi {
 
-/* What polar keys and sketches add to a tile is in polar.cuh and sketch.cuh, which the kernels of
- * such formats include: their tables, score_polar(), add_sketch(). */
+/* What polar.cuh and sketch.cuh add to a tile: tables here, score_polar(), add_sketch(). */
 template <int KF> struct KeyTables {
     TQI_INLINE void load(const Side &, uint32_t) {}
 };
