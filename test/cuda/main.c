@@ -1,6 +1,6 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, fp8, special, batches, windows, sequences, snapshots, walks, device, random; all
- * without arguments. The groups sanitize, sanitize_fp8 and sanitize_batches repeat a little of
+ * attention, fp8, special, batches, windows, prefill, sequences, snapshots, walks, device, random;
+ * all without arguments. The groups sanitize, sanitize_fp8 and sanitize_batches repeat a little of
  * everything for tools that are slow. Skips where there is no GPU. */
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -21,6 +21,7 @@ static const struct {
               {"fp8", check_fp8},
               {"special", check_special},
               {"windows", check_windows},
+              {"prefill", check_prefill},
               {"random", check_random},
               {"sanitize", check_sanitize},
               {"sanitize_fp8", check_sanitize_fp8},
