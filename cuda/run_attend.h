@@ -19,6 +19,10 @@ tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &c
                       uint32_t few_rows, Attend *out);
 /* Over the rows of job.call.range by the plan in job.call.schedule. */
 tq_status run_launch(const Attend &attend, cudaStream_t stream);
+/* Over the first `rows` rows of the room's step, launch by launch. A plan with one place for all
+ * launches is made anew for each. */
+tq_status run_rows(const Room &room, PlanJob plan, uint32_t rows, Attend *attend,
+                   cudaStream_t stream);
 
 } /* namespace tqi */
 

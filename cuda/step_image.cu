@@ -12,8 +12,8 @@ uint32_t write_segments(const StepImage &image, const tqi_step_seq &seq, uint32_
     for (uint32_t first = 0, count; first < seq.n_query; first += count) {
         uint32_t row = seq.query_row + first;
         count = (uint32_t)tqi_least(seq.n_query - first, block - row % block);
-        segments[n] = tqi_segment{seq.length + seq.n_append,   ids,   count, row,
-                                  seq.n_query - first - count, {0, 0}};
+        segments[n] =
+            tqi_segment{seq.length + seq.n_append, ids, count, row, seq.n_query - first - count, 0};
         for (uint32_t i = 0; i < count; i++)
             row_segment[row + i] = n;
         n++;

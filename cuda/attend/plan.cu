@@ -1,11 +1,12 @@
 /* The plan of a launch: segments to workers and pieces, by one block. */
 #include "attend/attend_job.h"
 #include "attend/instructions.cuh"
+#include "attend/scan.cuh"
 
 namespace tqi {
 namespace {
 
-enum { THREADS = 512, WARPS = THREADS / 32 };
+enum { THREADS = SCAN_THREADS, WARPS = SCAN_WARPS };
 
 /* What the block agrees on. */
 struct Shared {
@@ -13,26 +14,6 @@ struct Shared {
     tqi_division share;
     uint32_t size; /* tiles of a part; 0 = row way */
 };
-
-/* Sum over the threads in front; *total: of all. */
-template <class T> __device__ T scan(T x, uint64_t *room, T *total) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    T sum = x, before = 0, all = 0;
-    for (uint32_t o = 1; o < 32; o *= 2) {
-        T left = __shfl_up_sync(~0u, sum, o);
-        sum += lane >= o ? left : 0;
-    }
-    if (lane == 31)
-        room[warp] = sum;
-    __syncthreads();
-    for (uint32_t w = 0; w < WARPS; w++) {
-        before += w < warp ? (T)room[w] : 0;
-        all += (T)room[w];
-    }
-    __syncthreads();
-    *total = all;
-    return before + sum - x;
-}
 
 /* Segments of a launch, and where their cut goes. */
 struct Range {

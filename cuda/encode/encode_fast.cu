@@ -94,7 +94,7 @@ tq_status encode(const EncodeJob &job, cudaStream_t stream) {
     f.job.aligned = is_aligned(job.rows[0]) | is_aligned(job.rows[1]) << 1;
     for (int i = 0; i < 2; i++)
         fill_book(s[i], &f.book[i]);
-    if (!job.pieces)
+    if (!job.pieces && !job.slots)
         count_groups(&f);
     const Entry *k = find_entry(s[0].layout), *v = find_entry(s[1].layout);
     memset(f.flips, 0, sizeof f.flips);

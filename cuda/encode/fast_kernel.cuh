@@ -107,8 +107,9 @@ template <class S, int D, int BITS, bool FP8>
 TQI_ENCODE_INLINE void store_words(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
     constexpr int H = BITS <= 4 ? 1 : BITS / 4;
     uint32_t *codes = (uint32_t *)(u.blob + f.job.side[u.side].layout.codes);
-    StagePlace p = {room.stage, codes + u.slot / GROUP * (D * BITS), u.fresh >> u.first, u.first,
-                    threadIdx.x % 32};
+    StagePlace p = {room.stage,         codes + u.slot / GROUP * (D * BITS),
+                    u.fresh >> u.first, u.first,
+                    threadIdx.x % 32,   f.job.slots != nullptr};
 #pragma unroll 1
     for (int h = 0; h < H; h++, p.room += D / 8 * S::PITCH)
         if (u.side == TQI_SIDE_K)
@@ -275,12 +276,16 @@ template <int D> __host__ __device__ inline uint32_t room_bytes(uint32_t words) 
     return D / 8 * FastShapes<D>::Unit::PITCH * 4 * words;
 }
 
-/* A unit, all its rows; fetch(i, token) starts to copy rows of unit i. */
+/* A unit, all its rows; fetch(i) starts to copy rows of unit i. */
 template <int D, class Fetch>
 TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, uint32_t next,
                                    const uint8_t *slot, const WarpRoom &room, const Fetch &fetch) {
     using Shapes = FastShapes<D>;
     using Many = typename Shapes::Many;
+    if (u.fresh == 0) {
+        fetch(next);
+        return;
+    }
     if (__popc(u.fresh) > Shapes::FEW_MAX) {
         uint32_t end = u.first + Shapes::Unit::TOKENS;
 #pragma unroll 1
@@ -319,9 +324,11 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
         flips[i] = f.flips[i];
     __syncthreads();
     wait_for_predecessor();
-    uint32_t n = units_of(f, Shapes::PARTS), step = gridDim.x * FAST_WARPS;
-    uint32_t index = warp * gridDim.x + blockIdx.x;
+    uint32_t n = units_of(f, Shapes::PARTS), first = warp * gridDim.x + blockIdx.x;
+    uint32_t step = unit_step(f, Shapes::PARTS, gridDim.x * FAST_WARPS), index;
     auto fetch = [&](uint32_t i) {
+        index = f.job.slots ? next_run(f, Shapes::PARTS, i, step, n) : i;
+        i = index;
         if (i >= n)
             return;
         Unit u = unit_at<Shapes::PARTS>(f, i, n);
@@ -330,9 +337,9 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
         if (__popc(u.fresh) > Shapes::FEW_MAX)
             fill_slot<typename Shapes::Many>(f, u, u.first, slot);
     };
-    fetch(index);
+    fetch(first < step ? first : n);
 #pragma unroll 1
-    for (; index < n; index += step) {
+    while (index < n) {
         __syncwarp();
         Unit u = *room.next;
         __syncwarp();

@@ -7,6 +7,7 @@
 #define TQI_CUDA_ENCODE_STAGE_CUH
 
 #include "encode/quantize.cuh"
+#include "encode/slots.cuh"
 
 namespace tqi {
 
@@ -24,6 +25,7 @@ struct StagePlace {
     uint32_t fresh;  /* bit i: token i of the stage is new */
     uint32_t first;  /* token of the stage in the group */
     uint32_t lane;
+    bool shared; /* others write tokens of the group too */
 };
 
 TQI_ENCODE_INLINE void words_of(const uint4 &v, uint32_t *w) {
@@ -34,8 +36,13 @@ TQI_ENCODE_INLINE void words_of(const uint4 &v, uint32_t *w) {
 }
 
 /* Four words at a 16-byte boundary of a page; the bits of `mask`. */
-TQI_ENCODE_INLINE void merge4(uint32_t *at, const uint32_t *w, uint32_t mask) {
+TQI_ENCODE_INLINE void merge4(uint32_t *at, const uint32_t *w, uint32_t mask, bool shared) {
     uint4 v = make_uint4(w[0], w[1], w[2], w[3]);
+    if (mask != ~0u && shared) {
+        for (int i = 0; i < 4; i++)
+            exchange_bits(at + i, w[i], mask);
+        return;
+    }
     if (mask != ~0u) {
         uint4 old = *(const uint4 *)at;
         v = make_uint4((old.x & ~mask) | (v.x & mask), (old.y & ~mask) | (v.y & mask),
@@ -229,8 +236,8 @@ template <class S, int D, int BITS> TQI_ENCODE_INLINE void store_values_lm(const
             transpose_codes<BITS>(in, r + 8 * i);
         }
         if constexpr (BITS == 4) {
-            merge4(p.codes + value_word<D>(2 * task.set, oct), r, mask);
-            merge4(p.codes + value_word<D>(2 * task.set + 1, oct), r + 4, mask);
+            merge4(p.codes + value_word<D>(2 * task.set, oct), r, mask, p.shared);
+            merge4(p.codes + value_word<D>(2 * task.set + 1, oct), r + 4, mask, p.shared);
         } else {
             uint32_t *at = p.codes + (task.set / SETS_PER_LANE * 4 + oct) * 4 +
                            task.set % SETS_PER_LANE * Set::SLABS * SLAB;
@@ -240,7 +247,7 @@ template <class S, int D, int BITS> TQI_ENCODE_INLINE void store_values_lm(const
 #pragma unroll
                 for (int y = 0; y < 4; y++)
                     out[y] = Set::slab(r + y, 4, i);
-                merge4(at + i * SLAB, out, mask);
+                merge4(at + i * SLAB, out, mask, p.shared);
             }
         }
     }
@@ -272,7 +279,7 @@ TQI_ENCODE_INLINE void store_values_8(const StagePlace &p, int h) {
                 mask |= (task.fresh >> byte_token(FP8, word, i) & 1 ? 255u : 0) << 8 * i;
             }
             transpose_bytes(a, out);
-            merge4(at + word * J * SLAB, out, mask);
+            merge4(at + word * J * SLAB, out, mask, p.shared);
         }
     }
 }
@@ -295,6 +302,11 @@ template <class S, int D> TQI_ENCODE_INLINE void store_values_16(const StagePlac
             uint2 *at = (uint2 *)(to + pair * J * SLAB);
             uint2 v = make_uint2(__byte_perm(in[2 * pair], in[2 * pair + 1], 0x5410),
                                  __byte_perm(in[2 * pair], in[2 * pair + 1], 0x7632));
+            if (mask != ~0u && p.shared) {
+                exchange_bits(&at->x, v.x, mask);
+                exchange_bits(&at->y, v.y, mask);
+                continue;
+            }
             if (mask != ~0u) {
                 uint2 old = *at;
                 v = make_uint2((old.x & ~mask) | (v.x & mask), (old.y & ~mask) | (v.y & mask));

@@ -4,6 +4,7 @@
 
 #include "encode/copy_async.cuh"
 #include "encode/row.cuh"
+#include "encode/slots.cuh"
 #include "encode/stage.cuh"
 
 namespace tqi {
@@ -25,6 +26,8 @@ TQI_ENCODE_INLINE AppendPiece piece_at(const FastEncodeJob &f, uint32_t i) {
     const EncodeJob &job = f.job;
     if (job.pieces)
         return job.pieces[i];
+    if (job.slots)
+        return run_at(job, i, GROUP);
     uint32_t in_launch = f.first_token + i * GROUP, page = in_launch / job.pages.page_tokens;
     uint64_t start = f.launch_start + in_launch;
     uint64_t from = max(start, job.length), to = min(start + GROUP, job.end);
@@ -36,22 +39,56 @@ TQI_ENCODE_INLINE AppendPiece piece_at(const FastEncodeJob &f, uint32_t i) {
     return p;
 }
 
-TQI_ENCODE_INLINE uint32_t units_of(const FastEncodeJob &f, uint32_t parts) {
-    uint32_t pieces = f.job.n_pieces ? *f.job.n_pieces : f.job.max_pieces;
-    return pieces * parts * f.job.n_heads * (f.sides == 3 ? 2 : 1);
+/* Of a piece. */
+TQI_ENCODE_INLINE uint32_t units_per_piece(const FastEncodeJob &f, uint32_t parts) {
+    return parts * f.job.n_heads * (f.sides == 3 ? 2 : 1);
 }
 
-/* Unit of `n`: keys first, then heads fastest; a unit takes one of PARTS of the tokens. */
+TQI_ENCODE_INLINE uint32_t units_of(const FastEncodeJob &f, uint32_t parts) {
+    uint32_t pieces = f.job.n_pieces ? *f.job.n_pieces : f.job.max_pieces;
+    return pieces * units_per_piece(f, parts);
+}
+
+/* From a warp's unit to its next, of `warps` warps. Runs of rows begin in few rows, often 32
+ * apart: an odd number of rows lets every warp meet as many of them. */
+TQI_ENCODE_INLINE uint32_t unit_step(const FastEncodeJob &f, uint32_t parts, uint32_t warps) {
+    uint32_t per_row = units_per_piece(f, parts), rows = warps / per_row;
+    return f.job.slots && rows ? (rows - (rows % 2 == 0)) * per_row : warps;
+}
+
+/* The first unit from i on, a step apart, with whose row a run begins; n where there is none. A
+ * lane looks at a row. */
+TQI_ENCODE_INLINE uint32_t next_run(const FastEncodeJob &f, uint32_t parts, uint32_t i,
+                                    uint32_t step, uint32_t n) {
+    uint32_t per_row = units_per_piece(f, parts);
+    for (uint64_t first = i; first < n; first += (uint64_t)32 * step) {
+        uint64_t mine = first + (uint64_t)(threadIdx.x % 32) * step;
+        uint32_t found =
+            __ballot_sync(~0u, mine < n && run_begins(f.job, (uint32_t)mine / per_row, GROUP));
+        if (found)
+            return (uint32_t)first + (__ffs((int)found) - 1) * step;
+    }
+    return n;
+}
+
+/* Unit of `n`: keys first, then heads fastest; a unit takes one of PARTS of the tokens. Of slots
+ * rows go slowest. */
 template <int PARTS>
 TQI_ENCODE_INLINE Unit unit_at(const FastEncodeJob &f, uint32_t index, uint32_t n) {
     const EncodeJob &job = f.job;
     Unit u;
+    uint32_t row = 0;
+    if (job.slots) {
+        n = units_per_piece(f, PARTS);
+        row = index / n;
+        index -= row * n;
+    }
     uint32_t half = f.sides == 3 ? n / 2 : n;
     u.side = f.sides == 3 ? index >= half : f.sides >> 1;
     index -= index >= half ? half : 0;
     u.head = index % job.n_heads;
     index /= job.n_heads;
-    AppendPiece p = piece_at(f, index / PARTS);
+    AppendPiece p = piece_at(f, job.slots ? row : index / PARTS);
     uint32_t first = p.slot % GROUP;
     u.fresh = (uint32_t)(((1ull << p.n) - 1) << first);
     u.first = PARTS > 1 ? index % PARTS * (GROUP / PARTS) : 0;

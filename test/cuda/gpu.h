@@ -80,5 +80,9 @@ void check_windows(void);
 void check_random(void);
 void check_sanitize(void);
 void check_batches_sanitize(void);
+void check_paged(void);
+void check_paged_sanitize(void);
+void check_paged_refused(void);
+void check_merge(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, batches, windows, sequences, snapshots, device, random; all without arguments. The
- * groups sanitize and sanitize_batches repeat a little of everything for tools that are slow.
- * Skips where there is no GPU. */
+ * attention, batches, windows, paged, merge, sequences, snapshots, device, random; all without
+ * arguments. The groups sanitize, sanitize_batches and sanitize_paged repeat a little of everything
+ * for tools that are slow. Skips where there is no GPU. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,11 +11,19 @@
 static const struct {
     const char *name;
     void (*run)(void);
-} groups[] = {{"device", check_device},       {"bytes", check_bytes},
-              {"sequences", check_sequences}, {"snapshots", check_snapshots},
-              {"attention", check_attention}, {"batches", check_batches},
-              {"windows", check_windows},     {"random", check_random},
-              {"sanitize", check_sanitize},   {"sanitize_batches", check_batches_sanitize}};
+} groups[] = {{"device", check_device},
+              {"bytes", check_bytes},
+              {"sequences", check_sequences},
+              {"snapshots", check_snapshots},
+              {"attention", check_attention},
+              {"batches", check_batches},
+              {"windows", check_windows},
+              {"paged", check_paged},
+              {"merge", check_merge},
+              {"random", check_random},
+              {"sanitize", check_sanitize},
+              {"sanitize_batches", check_batches_sanitize},
+              {"sanitize_paged", check_paged_sanitize}};
 
 static int wanted(const char *name, int argc, char **argv) {
     for (int i = 1; i < argc; i++)

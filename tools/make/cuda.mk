@@ -64,7 +64,7 @@ check-cuda: $(CHECK_CUDA)
 check-cuda-sanitize: $(CHECK_CUDA)
 	for tool in memcheck racecheck synccheck initcheck; do \
 		extra=; [ $$tool != synccheck ] || extra='--num-cuda-barriers 4096'; \
-		compute-sanitizer --tool $$tool $$extra --error-exitcode 9 $(CHECK_CUDA) sanitize sanitize_batches || exit 1; \
+		compute-sanitizer --tool $$tool $$extra --error-exitcode 9 $(CHECK_CUDA) sanitize sanitize_batches sanitize_paged || exit 1; \
 	done
 
 -include $(CHECK_CUDA_OBJ:.o=.d)

@@ -1,4 +1,4 @@
-# The demonstration and the examples; they see tq.h only.
+# The demonstration and the examples; of the library they see its public headers only.
 
 DATA := test/data/smollm2-135m.safetensors
 DEMO := $(B)/examples/demo/demo
@@ -37,6 +37,10 @@ accuracy: $(ACCURACY)
 
 EXAMPLE_SRC := $(wildcard examples/*.c)
 EXAMPLE_BIN := $(EXAMPLE_SRC:%.c=$(B)/%)
+# One runs on a GPU too, by streams and graphs of its own.
+$(B)/examples/continuous_batching: $(B)/examples/common/gpu.o
+$(B)/examples/common/gpu.o $(B)/examples/continuous_batching.o: ALL_CFLAGS += -Iexamples \
+	$(if $(filter 1,$(USE_CUDA)),-DEXAMPLES_WITH_CUDA -isystem $(CUDA_HOME)/include)
 $(EXAMPLE_BIN): $(B)/examples/%: $(B)/examples/%.o $(LIB_A)
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lm -lpthread

@@ -3,7 +3,7 @@
 
 # ---- fuzzing ----------------------------------------------------------------------------
 
-FUZZ_TARGETS := config sequence codec snapshot
+FUZZ_TARGETS := config sequence codec snapshot paged
 FUZZ_COMMON := $(patsubst %.c,$(B)/%.o,$(filter-out test/fuzz/fuzz_%.c test/fuzz/driver.c,$(wildcard test/fuzz/*.c)))
 FUZZ_BIN := $(FUZZ_TARGETS:%=$(B)/test/fuzz/fuzz_%)
 REPLAY_BIN := $(FUZZ_TARGETS:%=$(B)/test/fuzz/replay_%)
