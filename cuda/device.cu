@@ -45,18 +45,10 @@ static void free_hook(void *user, void *ptr, size_t size, size_t alignment, tq_m
 
 /* ---- what this device can do ---------------------------------------------------------------- */
 
-static bool has_format(const tqi_format *f) {
-    return f->kind != TQI_KIND_POLAR && !f->sketch;
-}
-
 static tq_status select_kernels(const tqi_device *device, const tqi_kernels *kernels,
                                 tqi_layer *layer, uint32_t group) {
     (void)device;
     (void)kernels;
-    const tqi_format *formats[2] = {layer->k.format, layer->v.format};
-    for (const tqi_format *f : formats)
-        if (!has_format(f))
-            return tqi_fail(TQ_ERR_UNSUPPORTED, "format %s has no CUDA kernels yet", f->name);
     const FastKernel *fast = find_fast(layer->k.format->id, layer->v.format->id, layer->k.layout,
                                        layer->v.layout, group);
     const char *encoder = fast_encoder_name(layer->k.format->id, layer->v.format->id,
@@ -166,6 +158,5 @@ tq_status tqi_cuda_device(int32_t index, tqi_device *out) {
 }
 
 int tqi_cuda_has_format(tq_format id) {
-    const tqi_format *f = tqi_format_by_id(id);
-    return f && tqi::has_format(f);
+    return tqi_format_by_id(id) != nullptr;
 }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 extern "C" {
+#include "spec/book.h"
 #include "spec/layout.h"
 }
 
@@ -27,6 +28,12 @@ struct Side {
     float gain_factor;
     float unit; /* a stored integer times gain times this is a rotated coordinate */
     double unit_exact;
+    /* Of polar formats and sketches, spec/rows.h: */
+    const struct tqi_polar_book *polar; /* [TQI_POLAR_LEVELS] */
+    const uint32_t *sketch_flips;       /* [2][dim]: rounds of the projection; NULL: no sketch */
+    float value[8];                     /* of the book's levels, rounded once */
+    float sqrt_dim, inv_sqrt_dim, sketch_factor;
+    double sketch_unit;
 };
 
 /* Where the blobs of a layer lie. */

@@ -128,7 +128,7 @@ void place_room(const State *s, const Limits &l, bool keeps, uint8_t *memory, Ro
     carve_plans(l, most, keeps, &c, room);
     room->partial = c.take<float>(most.piece_rows * s->v_dim);
     room->partial_ml = c.take<float2>(most.piece_rows);
-    room->queries = c.take<float>(most.item_rows * s->k_dim);
+    room->queries = c.take<float>(most.item_rows * s->k_dim * (s->sketches ? 2 : 1));
     room->q_scale = c.take<float>(most.item_rows);
     room->shift = c.take<float>(most.item_rows);
     room->q_half = c.take<int32_t>(most.item_rows);

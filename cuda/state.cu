@@ -79,12 +79,13 @@ struct Section {
     const void *from;
     size_t bytes, at;
 };
-enum { SECTIONS = 5 };
+enum { SECTIONS = 7 };
 
 static size_t lay_out(const tqi_layer *layer, int side, size_t at, Section *sections) {
     const tqi_rows *rows = side ? &layer->v : &layer->k;
     size_t heads = layer->n_kv_heads, dim = rows->layout.dim;
     bool rotates = tqi_format_rotates(rows->format), mixes = rotates && rows->rotation.order > 1;
+    bool sketch = rows->format->sketch, polar = rows->format->kind == TQI_KIND_POLAR;
     const float *scale = side ? layer->v_scale : layer->k_scale;
     const float *inverse = side ? layer->v_inv_scale : layer->k_inv_scale;
     const Section all[SECTIONS] = {
@@ -93,13 +94,27 @@ static size_t lay_out(const tqi_layer *layer, int side, size_t at, Section *sect
         {rotates ? rows->rotation.flips : nullptr, rotates ? dim * sizeof(uint32_t) : 0, 0},
         {side ? layer->v_mean : layer->k_mean, heads * dim * sizeof(float), 0},
         {scale, heads * sizeof(float), 0},
-        {inverse, heads * sizeof(float), 0}};
+        {inverse, heads * sizeof(float), 0},
+        {sketch ? rows->sketch[0].flips : nullptr, sketch ? 2 * dim * sizeof(uint32_t) : 0, 0},
+        {polar ? rows->polar : nullptr, polar ? sizeof rows->polar : 0, 0}};
     for (int i = 0; i < SECTIONS; i++) {
         sections[i] = all[i];
         sections[i].at = at;
         at = (at + all[i].bytes + 15) & ~(size_t)15;
     }
     return at;
+}
+
+static void fill_sketch_and_polar(const tqi_rows *rows, const uint8_t *flips, const uint8_t *books,
+                                  Side *out) {
+    out->sketch_flips = reinterpret_cast<const uint32_t *>(flips);
+    out->polar = reinterpret_cast<const tqi_polar_book *>(books);
+    for (uint32_t i = 0; i < rows->book.levels; i++)
+        out->value[i] = rows->book.code_value[tqi_book_code(&rows->book, i, 0)];
+    out->sqrt_dim = rows->sqrt_dim;
+    out->inv_sqrt_dim = rows->inv_sqrt_dim;
+    out->sketch_factor = rows->sketch_factor;
+    out->sketch_unit = rows->sketch_unit;
 }
 
 static void fill_side(const tqi_rows *rows, const uint8_t *block, const Section *sections,
@@ -122,6 +137,7 @@ static void fill_side(const tqi_rows *rows, const uint8_t *block, const Section 
     out->gain_factor = rows->gain_factor;
     out->unit = (float)rows->unit;
     out->unit_exact = rows->unit;
+    fill_sketch_and_polar(rows, at(5), at(6), out);
 }
 
 /* Signed bytes in the order in which a byte permute finds them: levels of 4-bit codes, whose
@@ -204,6 +220,8 @@ static tq_status make_room(State *s, const tqi_layer *layer) {
                                        side[1].layout, s->n_q_heads / s->n_kv_heads);
     const KernelShape any = {ANY_ROWS, s->n_sms * ANY_BLOCKS_PER_SM};
     bool is_new = add_shape(s, any);
+    if (side[0].sketch_flips && !s->sketches)
+        is_new = s->sketches = true;
     if (fast)
         is_new |= add_shape(s, KernelShape{fast->heads, s->n_sms * fast->warps});
     if (!is_new)

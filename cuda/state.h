@@ -24,6 +24,7 @@ struct State {
     Room one; /* of calls for a single sequence; opened with the first layer */
     KernelShape shapes[MAX_SHAPES];
     uint32_t n_shapes;
+    bool sketches;         /* a layer has a sketch: queries carry their projection */
     uint32_t shared_limit; /* bytes of a block */
     uint32_t overlap;      /* launches may overlap */
     uint32_t *table;       /* page ids of the sequence at hand, [max_pages] */

@@ -1,8 +1,9 @@
 /*
  * bench_cuda [--json FILE] [--commit ID] [--quick | --append] [--paged] [--case
  * VARIANT,BATCH,TOKENS,GROUP,DIM]...: decode attention and append on a GPU through tq.h, against a
- * plain read of the same bytes in the same run. With --case the named cases of attention alone,
- * with --append appends alone. bench/gpu_tables.py makes tables and plots of the JSON.
+ * plain read of the same bytes in the same run. With --case the named cases of attention alone
+ * (of append where VARIANT is append:NAME), with --append appends alone. bench/gpu_tables.py makes
+ * tables and plots of the JSON.
  *
  * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
  * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan
@@ -120,6 +121,9 @@ static void run_append(const char *variant, uint32_t batch, uint32_t tokens, uin
 static const char *const variants[] = {"bf16",    "fp8",     "int8",   "k8v4",
                                        "4bit_nc", "k3v4_nc", "3bit_nc"};
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
+/* Polar angles, sketches of the residual. */
+static const char *const study[] = {"polar", "polar_qjl", "prod4", "prod3"};
+enum { N_STUDY = sizeof study / sizeof *study };
 
 static void run_more(void) {
     static const uint32_t groups[] = {1, 4, 16};
@@ -143,6 +147,8 @@ static void run_appends(int quick) {
     for (size_t v = 0; v < N_VARIANTS; v++)
         if (!quick || v == 4 || v == 6)
             run_append(variants[v], 1, 8192, 128);
+    for (size_t v = 0; v < N_STUDY && !quick; v++)
+        run_append(study[v], 1, 8192, 128);
     run_append("4bit_nc", 64, 1, 128);
     for (uint32_t tokens = 1; tokens <= 4096 && !quick; tokens *= 8)
         run_append("4bit_nc", 1, tokens, 128);
@@ -160,6 +166,14 @@ static void run_all(int quick) {
             continue;
         run_attend((struct bench){variants[v], 4, 8, 128, 32768, 0});
         run_attend((struct bench){variants[v], 64, 8, 128, 4096, 0});
+    }
+    for (size_t v = 0; v < N_STUDY; v++) {
+        run_attend((struct bench){study[v], 64, 8, 128, 32768, 0});
+        if (quick)
+            continue;
+        run_attend((struct bench){study[v], 1, 8, 128, 32768, 0});
+        run_attend((struct bench){study[v], 16, 8, 128, 32768, 0});
+        run_attend((struct bench){study[v], 64, 8, 64, 32768, 0});
     }
     if (!quick)
         run_more();
@@ -179,7 +193,10 @@ static void run_case(char *text) {
     b.tokens = strtoull(field[1], NULL, 10);
     b.group = (uint32_t)strtoul(field[2], NULL, 10);
     b.dim = (uint32_t)strtoul(field[3], NULL, 10);
-    run_attend(b);
+    if (strncmp(b.variant, "append:", 7) == 0)
+        run_append(b.variant + 7, b.batch, (uint32_t)b.tokens, b.dim);
+    else
+        run_attend(b);
 }
 
 struct options {

@@ -61,9 +61,10 @@ __device__ inline uint64_t visible_of(const AttendJob &job, const Tile &t, uint3
 
 __device__ void begin(const AttendJob &job, const Tile &t) {
     uint32_t k_dim = job.k.layout.dim, v_dim = job.v.layout.dim;
-    const float *from = job.queries + (size_t)t.item * ANY_ROWS * k_dim;
+    uint32_t stride = query_floats(job.k);
+    const float *from = job.queries + (size_t)t.item * ANY_ROWS * stride;
     for (uint32_t i = threadIdx.x; i < t.rows.n_rows * k_dim; i += THREADS)
-        t.queries[i] = __ldcg(from + i);
+        t.queries[i] = __ldcg(from + i / k_dim * stride + i % k_dim);
     for (uint32_t i = threadIdx.x; i < ANY_ROWS * v_dim; i += THREADS)
         t.acc[i] = 0;
     if (threadIdx.x < ANY_ROWS) {
@@ -86,19 +87,38 @@ __device__ inline double capped(const AttendJob &job, double score, float shift)
     return job.softcap == 0 ? score : isfinite(x) ? job.softcap * tanh(x / job.softcap) : NAN;
 }
 
+/* What the sketch adds to a score; the row's projection lies behind its query. */
+__device__ double sketch_score(const AttendJob &job, const Tile &t, const uint8_t *blob,
+                               uint32_t slot, uint32_t row) {
+    uint32_t dim = job.k.layout.dim;
+    const float *q = job.queries + ((size_t)t.item * ANY_ROWS + row) * query_floats(job.k) + dim;
+    double dot = 0;
+    for (uint32_t i = 0; i < dim; i += 8) {
+        uint32_t signs = sketch_byte_at(job.k, blob, slot, i);
+        for (uint32_t n = 0; n < 8; n++) {
+            double x = (double)__ldcg(q + i + n);
+            dot += signs >> n & 1 ? -x : x;
+        }
+    }
+    return dot * sketch_gain_at(job.k, blob, slot);
+}
+
 __device__ void score(const AttendJob &job, const Tile &t, const uint8_t *blob, uint32_t slot,
                       uint32_t n) {
     uint32_t dim = job.k.layout.dim, token = threadIdx.x % 32;
     if (token >= n)
         return;
-    double gain = gain_at<double>(job.k, blob, slot + token, t.rows.kv_head) * job.scale;
+    double gain = gain_at<double>(job.k, blob, slot + token, t.rows.kv_head);
     for (uint32_t row = threadIdx.x / 32; row < t.rows.n_rows; row += WARPS) {
         const float *q = t.queries + row * dim, *k = t.numbers + token * (dim + 1);
         double dot = 0;
         for (uint32_t i = 0; i < dim; i++)
             dot = fma((double)q[i], (double)k[i], dot);
+        dot *= gain;
+        if (job.k.sketch_flips)
+            dot += sketch_score(job, t, blob, slot + token, row);
         float shift = __ldcg(&job.shift[(size_t)t.item * ANY_ROWS + row]);
-        t.scores[row * 32 + token] = capped(job, dot * gain, shift);
+        t.scores[row * 32 + token] = capped(job, dot * job.scale, shift);
     }
 }
 

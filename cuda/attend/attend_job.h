@@ -65,12 +65,18 @@ struct AttendJob {
     RowRange range;
     uint32_t n_blocks; /* persistent blocks */
     /* Workspace, by item and row of the item: */
-    float *queries;     /* generic path: [k dim], rotated */
+    float *queries;     /* generic path: [query_floats()] */
     float *shift;       /* scale * q.mean */
     float *partial;     /* [piece][row of the item][v dim] */
     float2 *partial_ml; /* [piece][row of the item]: maximum in powers of two, sum */
     float v_unit;       /* of partial */
 };
+
+/* Floats of a row for the generic path: the rotated row, then its projection for formats with a
+ * sketch. */
+__host__ __device__ inline uint32_t query_floats(const Side &k) {
+    return k.layout.dim * (k.sketch_flips ? 2 : 1);
+}
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 

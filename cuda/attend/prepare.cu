@@ -49,15 +49,22 @@ __global__ void __launch_bounds__(512)
     RowPlace p;
     float shift;
     if (!rotated_row(job, blockDim.x / 32, &p, &shift, row))
-        return;
+        return; /* the whole warp: a row is a warp's */
     size_t at = (size_t)p.item * job.item_rows + p.in_item;
     float norm = job.k.rotates ? 1 / sqrtf((float)dim) : 1;
-    row.each([&](uint32_t first, float *x) {
-        *(float4 *)(job.queries + at * dim + first) =
-            make_float4(x[0] * norm, x[1] * norm, x[2] * norm, x[3] * norm);
-    });
+    float *to = job.queries + at * query_floats(job.k);
+    auto store = [&](uint32_t first, float *x) {
+        *(float4 *)(to + first) = make_float4(x[0] * norm, x[1] * norm, x[2] * norm, x[3] * norm);
+    };
+    row.each(store);
     if (row.lane == 0)
         job.shift[at] = shift;
+    if (!job.k.sketch_flips)
+        return;
+    row.project_row(job.k);
+    to += dim;
+    norm /= (float)dim; /* of three rounds */
+    row.each(store);
 }
 
 /* A block's warps, and bytes of a row in shared memory. */

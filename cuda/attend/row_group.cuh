@@ -32,15 +32,19 @@ template <int LANES_, int PER> struct RegisterRow {
 
     __device__ RegisterRow(uint32_t l, uint32_t, float *) : lane(l % LANES), signs(0) {}
 
-    /* Loads what a rotation needs beside the row. */
-    __device__ __forceinline__ void prefetch(const Side &s) {
-        if (!s.rotates)
-            return;
+    __device__ __forceinline__ void load_signs(const uint32_t *flips) {
+        signs = 0;
 #pragma unroll
         for (int i = 0; i < PER; i += 4) {
-            uint4 f = *(const uint4 *)(s.flips + lane * PER + i);
+            uint4 f = *(const uint4 *)(flips + lane * PER + i);
             signs |= (f.x >> 31 | f.y >> 31 << 1 | f.z >> 31 << 2 | f.w >> 31 << 3) << i;
         }
+    }
+
+    /* Loads what a rotation needs beside the row. */
+    __device__ __forceinline__ void prefetch(const Side &s) {
+        if (s.rotates)
+            load_signs(s.flips);
     }
 
     /* f(first element, quad) */
@@ -84,6 +88,15 @@ template <int LANES_, int PER> struct RegisterRow {
         transform();
         flip();
     }
+    /* A rotated row by both rounds of the sketch's projection, not normalised. */
+    __device__ __forceinline__ void project_row(const Side &s) {
+#pragma unroll
+        for (int round = 0; round < 2; round++) {
+            load_signs(s.sketch_flips + round * s.layout.dim);
+            flip();
+            transform();
+        }
+    }
 };
 
 /* Any dim, a multiple of four; room: two rows. */
@@ -104,11 +117,16 @@ struct SharedRow {
 
     __device__ void rotate_row(const Side &s) {
         __syncwarp();
-        rotate(WarpGroup{lane, 32}, s, x, room);
+        rotate(WarpGroup{lane, 32}, s, s.flips, x, room);
     }
     __device__ void unrotate_row(const Side &s) {
         __syncwarp();
-        unrotate(WarpGroup{lane, 32}, s, x, room);
+        unrotate(WarpGroup{lane, 32}, s, s.flips, x, room);
+    }
+    __device__ void project_row(const Side &s) {
+        __syncwarp();
+        for (int round = 0; round < 2; round++)
+            rotate(WarpGroup{lane, 32}, s, s.sketch_flips + round * dim, x, room);
     }
 };
 

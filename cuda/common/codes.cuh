@@ -88,6 +88,60 @@ __device__ inline float e4m3_value(uint32_t c) {
     return copysignf((float)mantissa * 0x1p-9f, __uint_as_float(sign | 0x3f800000u));
 }
 
+/* Angles of a polar block, lowest bits first: eight codes of 4 bits, four, two and one of 2. */
+struct PolarCodes {
+    uint32_t level1, level2, level3, level4;
+};
+
+/* A byte holds level 3 of two tokens, level 4 of four. */
+__device__ inline PolarCodes polar_codes_at(const tqi_layout &l, const uint8_t *blob,
+                                            uint32_t element) {
+    PolarCodes c;
+    c.level1 = ((const uint32_t *)(blob + l.codes))[element];
+    c.level2 = blob[l.polar_level2 + element];
+    c.level3 = blob[l.polar_level3 + element / 2] >> element % 2 * 4 & 15;
+    c.level4 = blob[l.polar_level4 + element / 4] >> element % 4 * 2 & 3;
+    return c;
+}
+
+/* A coordinate of a polar block: the radius goes down the tree, half of the dims at a time. */
+__device__ inline float polar_number(const Side &s, const PolarCodes &c, float radius, uint32_t i) {
+    const tqi_polar_book *book = s.polar;
+    uint32_t code = c.level4;
+    float r = radius * (i & 8 ? book[3].sine : book[3].cosine)[code];
+    code = c.level3 >> i / 8 * 2 & 3;
+    r = r * (i & 4 ? book[2].sine : book[2].cosine)[code];
+    code = c.level2 >> i / 4 * 2 & 3;
+    r = r * (i & 2 ? book[1].sine : book[1].cosine)[code];
+    code = c.level1 >> i / 2 * 4 & 15;
+    r = r * (i & 1 ? book[0].sine : book[0].cosine)[code & 3];
+    return code >> (i & 1 ? 3 : 2) & 1 ? -r : r;
+}
+
+__device__ inline float gain_bits(const Side &s, uint16_t h) {
+    return s.layout.side == TQI_SIDE_V ? bf16_bits(h) : f16_bits(h);
+}
+
+__device__ inline float polar_number_at(const Side &s, const uint8_t *blob, uint32_t token,
+                                        uint32_t dim) {
+    const tqi_layout &l = s.layout;
+    uint32_t e = tqi_polar_element(&l, token, dim / TQI_POLAR_BLOCK);
+    float radius = gain_bits(s, ((const uint16_t *)(blob + l.gains))[e]);
+    return polar_number(s, polar_codes_at(l, blob, e), radius, dim % TQI_POLAR_BLOCK);
+}
+
+/* Signs of the sketch for dims dim..dim + 7, dim a multiple of 8; bit n: dim + n is negative. */
+__device__ inline uint32_t sketch_byte_at(const Side &s, const uint8_t *blob, uint32_t token,
+                                          uint32_t dim) {
+    return blob[s.layout.sketch + tqi_sketch_byte(&s.layout, tqi_place_k(&s.layout, token, dim))];
+}
+
+/* Factor of the sketch's signs. */
+__device__ inline double sketch_gain_at(const Side &s, const uint8_t *blob, uint32_t token) {
+    return (double)f16_bits(((const uint16_t *)(blob + s.layout.sketch_gains))[token]) *
+           s.sketch_unit;
+}
+
 /* Stored number of a dim: integers of lm (twice the value) and int8, floats otherwise. Times
  * the gain of gain_at() it is the coordinate. */
 __device__ inline float number_at(const Side &s, const uint8_t *blob, uint32_t token,
@@ -95,6 +149,8 @@ __device__ inline float number_at(const Side &s, const uint8_t *blob, uint32_t t
     const tqi_layout &l = s.layout;
     if (l.kind == TQI_KIND_LM)
         return (float)lm_value(s, blob, token, dim);
+    if (l.kind == TQI_KIND_POLAR)
+        return polar_number_at(s, blob, token, dim);
     size_t e = tqi_wide_element(&l, token, dim);
     const uint8_t *codes = blob + l.codes;
     if (l.kind == TQI_KIND_INT8)
@@ -106,8 +162,7 @@ __device__ inline float number_at(const Side &s, const uint8_t *blob, uint32_t t
 }
 
 __device__ inline float stored_gain(const Side &s, const uint8_t *blob, uint32_t token) {
-    uint16_t h = ((const uint16_t *)(blob + s.layout.gains))[token];
-    return s.layout.side == TQI_SIDE_V ? bf16_bits(h) : f16_bits(h);
+    return gain_bits(s, ((const uint16_t *)(blob + s.layout.gains))[token]);
 }
 
 __device__ inline bool has_gain(const Side &s) {

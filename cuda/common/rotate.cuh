@@ -58,11 +58,12 @@ __device__ void mix_blocks(const Group &g, const Side &s, T *x, T *room, bool tr
     g.sync();
 }
 
-/* x <- H D x, not normalised. */
+/* x <- H D x, not normalised; flips: D, the sign bits of the rotation or of a round of the
+ * sketch's projection. */
 template <class Group, class T>
-__device__ void rotate(const Group &g, const Side &s, T *x, T *room) {
+__device__ void rotate(const Group &g, const Side &s, const uint32_t *flips, T *x, T *room) {
     for (uint32_t i = g.rank; i < s.layout.dim; i += g.size)
-        x[i] = s.flips[i] ? -x[i] : x[i];
+        x[i] = flips[i] ? -x[i] : x[i];
     g.sync();
     butterflies(g, s.layout.dim, s.log2_block, x);
     if (s.order > 1)
@@ -71,12 +72,12 @@ __device__ void rotate(const Group &g, const Side &s, T *x, T *room) {
 
 /* x <- D H^T x, not normalised. */
 template <class Group, class T>
-__device__ void unrotate(const Group &g, const Side &s, T *x, T *room) {
+__device__ void unrotate(const Group &g, const Side &s, const uint32_t *flips, T *x, T *room) {
     if (s.order > 1)
         mix_blocks(g, s, x, room, true);
     butterflies(g, s.layout.dim, s.log2_block, x);
     for (uint32_t i = g.rank; i < s.layout.dim; i += g.size)
-        x[i] = s.flips[i] ? -x[i] : x[i];
+        x[i] = flips[i] ? -x[i] : x[i];
     g.sync();
 }
 

@@ -5,21 +5,14 @@
  * contraction, so that codes equal those of the CPU bit for bit.
  */
 #include "common/codes.cuh"
-#include "common/rotate.cuh"
-#include "encode/encode_job.h"
 #include "encode/page_work.cuh"
+#include "encode/polar_any.cuh"
+#include "encode/row_any.cuh"
 
 namespace tqi {
 namespace {
 
 enum { MAX_WARPS = 8, WIDE_DIM = 512 };
-
-__host__ __device__ uint32_t tree_size(uint32_t dim) {
-    uint32_t size = 1;
-    while (size < dim)
-        size *= 2;
-    return size;
-}
 
 /* Shared memory: codes of a group, then per warp a row and a tree. */
 uint32_t warps_of(uint32_t dim) {
@@ -29,170 +22,6 @@ uint32_t warps_of(uint32_t dim) {
 size_t shared_of(uint32_t dim) {
     size_t codes = (size_t)TQI_GROUP_MAX * ((dim + 31) / 32 * 32);
     return codes + (size_t)warps_of(dim) * 2 * tree_size(dim) * sizeof(float);
-}
-
-/* ---- one row by one warp ----------------------------------------------------------------- */
-
-struct RowWork {
-    WarpGroup warp;
-    float *x, *tree;
-    uint8_t *codes; /* [dim_pad] of the token, where its group packs from */
-};
-
-/* Sum over a full binary tree in natural order, neighbours first. */
-__device__ float fold(const WarpGroup &w, float *tree, uint32_t n) {
-    uint32_t size = tree_size(n);
-    for (uint32_t i = n + w.rank; i < size; i += 32)
-        tree[i] = 0;
-    w.sync();
-    for (uint32_t half = 1; half < size; half *= 2) {
-        for (uint32_t i = w.rank * 2 * half; i < size; i += 64 * half)
-            tree[i] = tree[i] + tree[i + half];
-        w.sync();
-    }
-    return tree[0];
-}
-
-__device__ float sum_squares(const RowWork &r, uint32_t n) {
-    r.warp.sync();
-    for (uint32_t i = r.warp.rank; i < n; i += 32)
-        r.tree[i] = r.x[i] * r.x[i];
-    return fold(r.warp, r.tree, n);
-}
-
-__device__ float warp_max(float v) {
-    for (uint32_t o = 16; o; o /= 2)
-        v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
-    return v;
-}
-
-__device__ float largest_magnitude(const RowWork &r, uint32_t n) {
-    float v = 0;
-    for (uint32_t i = r.warp.rank; i < n; i += 32)
-        v = fmaxf(v, fabsf(r.x[i]));
-    return warp_max(v);
-}
-
-__device__ void load_row(const RowWork &r, const EncodeJob &job, uint32_t side, uint64_t token,
-                         uint32_t head) {
-    const RowsIn &rows = job.rows[side];
-    const Side &s = job.side[side];
-    int64_t at = (int64_t)token * rows.token_stride + (int64_t)head * rows.head_stride;
-    uint32_t bad = 0, dim = s.layout.dim;
-    for (uint32_t i = r.warp.rank; i < dim; i += 32) {
-        float x = replace_nonfinite(load_element(rows.data, rows.dtype, at + i), rows.dtype, bad);
-        r.x[i] = s.mean ? subtract_mean(x, s.mean[(size_t)head * dim + i]) : x;
-    }
-    bad = __reduce_add_sync(~0u, bad);
-    if (bad && r.warp.rank == 0) {
-        if (bad & 0xffffu)
-            atomicAdd((unsigned long long *)&job.counts[0], (unsigned long long)(bad & 0xffffu));
-        if (bad >> 16)
-            atomicAdd((unsigned long long *)&job.counts[1], (unsigned long long)(bad >> 16));
-    }
-    r.warp.sync();
-}
-
-/* Step "range": returns the exponent taken out, *sum the sum of squares. */
-__device__ int bring_into_range(const RowWork &r, uint32_t n, float *sum) {
-    *sum = sum_squares(r, n);
-    if (*sum >= 0x1p-80f && *sum <= 0x1p100f)
-        return 0;
-    float largest = largest_magnitude(r, n);
-    if (largest == 0)
-        return 0;
-    int e = ilogbf(largest);
-    for (uint32_t i = r.warp.rank; i < n; i += 32)
-        r.x[i] = ldexpf(r.x[i], -e);
-    *sum = sum_squares(r, n);
-    return e;
-}
-
-__device__ uint32_t quantize_lm(const RowWork &r, const Side &s, float inv) {
-    uint32_t sum = 0;
-    for (uint32_t i = s.layout.dim + r.warp.rank; i < s.layout.dim_pad; i += 32)
-        r.codes[i] = 0;
-    for (uint32_t i = r.warp.rank; i < s.layout.dim; i += 32) {
-        float y = r.x[i] * inv, magnitude = fabsf(y);
-        uint32_t level = 0, negative = __float_as_uint(y) >> 31;
-        for (uint32_t t = 0; t + 1 < s.levels; t++)
-            level += magnitude > s.threshold[t];
-        uint32_t code = s.layout.bits == 4 ? negative << 3 | level
-                        : negative         ? s.levels - 1 - level
-                                           : s.levels + level;
-        r.codes[i] = (uint8_t)code;
-        sum += (uint32_t)(s.v2[level] * s.v2[level]);
-    }
-    return __reduce_add_sync(~0u, sum);
-}
-
-__device__ void store_gain(const RowWork &r, const Side &s, uint8_t *blob, uint32_t token,
-                           float gain) {
-    if (r.warp.rank != 0)
-        return;
-    uint8_t *at = blob + s.layout.gains + (size_t)token * 2;
-    if (s.layout.side == TQI_SIDE_V)
-        *(__nv_bfloat16 *)at = __float2bfloat16_rn(fminf(gain, 3.38953139e38f));
-    else
-        *(__half *)at = __float2half_rn(fminf(gain, 65504.0f));
-}
-
-__device__ void encode_lm(const RowWork &r, const Side &s, uint8_t *blob, uint32_t token) {
-    float sum;
-    int e = bring_into_range(r, s.layout.dim, &sum);
-    rotate(r.warp, s, r.x, r.tree);
-    float norm = sqrtf(sum), inv = norm > 0 ? 1.0f / norm : 0;
-    uint32_t squares = quantize_lm(r, s, inv);
-    float gain = norm * s.gain_factor / sqrtf((float)squares);
-    store_gain(r, s, blob, token, ldexpf(gain, e));
-}
-
-__device__ void encode_int8(const RowWork &r, const Side &s, uint8_t *blob, uint32_t token) {
-    float sum;
-    int e = bring_into_range(r, s.layout.dim, &sum);
-    rotate(r.warp, s, r.x, r.tree);
-    float largest = largest_magnitude(r, s.layout.dim);
-    float inv = largest > 0 ? 127.0f / largest : 0;
-    uint32_t squares = 0;
-    for (uint32_t i = r.warp.rank; i < s.layout.dim; i += 32) {
-        int code = (int)rintf(r.x[i] * inv);
-        blob[s.layout.codes + tqi_wide_element(&s.layout, token, i)] = (uint8_t)code;
-        squares += (uint32_t)(code * code);
-    }
-    for (uint32_t i = s.layout.dim + r.warp.rank; i < s.layout.dim_pad; i += 32)
-        blob[s.layout.codes + tqi_wide_element(&s.layout, token, i)] = 0;
-    squares = __reduce_add_sync(~0u, squares);
-    float gain = squares ? sqrtf(sum) * s.gain_factor / sqrtf((float)squares) : 0;
-    store_gain(r, s, blob, token, ldexpf(gain, e));
-}
-
-/* Nearest even, saturating at 448. */
-__device__ uint8_t to_e4m3(float f) {
-    uint32_t u = __float_as_uint(f), sign = u >> 24 & 0x80u, a = u & 0x7fffffffu;
-    if (a >= 0x43e00000u)
-        return (uint8_t)(sign | 0x7e);
-    if (a < 0x3a800000u) /* below half of the smallest subnormal */
-        return (uint8_t)sign;
-    bool normal = a >= 0x3c800000u;
-    uint32_t shift = normal ? 20 : 141 - (a >> 23);
-    uint32_t m = normal ? a - (120u << 23) : (a & 0x7fffffu) | 0x800000u;
-    return (uint8_t)(sign | (m + (1u << (shift - 1)) - 1 + (m >> shift & 1)) >> shift);
-}
-
-__device__ void encode_plain(const RowWork &r, const Side &s, uint8_t *blob, uint32_t token,
-                             float inv_scale) {
-    const tqi_layout &l = s.layout;
-    for (uint32_t i = r.warp.rank; i < l.dim_pad; i += 32) {
-        size_t e = tqi_wide_element(&l, token, i);
-        float x = i < l.dim ? r.x[i] : 0;
-        if (l.kind == TQI_KIND_FP8)
-            blob[l.codes + e] = to_e4m3(x * inv_scale);
-        else if (s.format == TQ_FORMAT_BF16)
-            ((__nv_bfloat16 *)(blob + l.codes))[e] =
-                __float2bfloat16_rn(fminf(fmaxf(x, -3.38953139e38f), 3.38953139e38f));
-        else
-            ((__half *)(blob + l.codes))[e] = __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f));
-    }
 }
 
 /* ---- packing by the block ------------------------------------------------------------------ */
@@ -329,6 +158,8 @@ __device__ void encode_row(const RowWork &r, const EncodeJob &job, uint32_t side
         encode_lm(r, s, blob, slot);
     else if (s.layout.kind == TQI_KIND_INT8)
         encode_int8(r, s, blob, slot);
+    else if (s.layout.kind == TQI_KIND_POLAR)
+        encode_polar(r, s, blob, slot);
     else
         encode_plain(r, s, blob, slot, s.inv_scale[head]);
     r.warp.sync();
@@ -358,10 +189,14 @@ __global__ void tqk_encode_any(const __grid_constant__ EncodeJob job) {
             r.codes = codes + (slot - base) * l.dim_pad;
             encode_row(r, job, side, head, blob, slot, w.row + (slot - first));
         }
-        if (l.kind != TQI_KIND_LM)
+        if (l.kind != TQI_KIND_LM && l.kind != TQI_KIND_POLAR)
             continue; /* wide codes are in place already */
         __syncthreads();
-        pack_group(PackWork{&s, blob, codes, group, from - base, to - base, job.slots != nullptr});
+        const bool shared_group = job.slots != nullptr;
+        if (l.kind == TQI_KIND_LM)
+            pack_group(PackWork{&s, blob, codes, group, from - base, to - base, shared_group});
+        else
+            pack_polar(l, blob, codes, base, from - base, to - base, shared_group);
         __syncthreads();
     }
 }

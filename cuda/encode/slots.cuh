@@ -49,9 +49,11 @@ __device__ __forceinline__ void exchange_bits(uint32_t *word, uint32_t bits, uin
         atomicXor(word, change);
 }
 
-__device__ __forceinline__ void exchange_bits(uint8_t *byte, uint32_t bits, uint32_t mask) {
-    uint32_t shift = 8 * ((uintptr_t)byte & 3);
-    exchange_bits((uint32_t *)((uintptr_t)byte & ~(uintptr_t)3), bits << shift, mask << shift);
+/* The same in one or two bytes of a word. */
+template <class Part>
+__device__ __forceinline__ void exchange_bits(Part *part, uint32_t bits, uint32_t mask) {
+    uint32_t shift = 8 * ((uintptr_t)part & 3);
+    exchange_bits((uint32_t *)((uintptr_t)part & ~(uintptr_t)3), bits << shift, mask << shift);
 }
 
 } /* namespace tqi */

@@ -56,11 +56,13 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
     guard_free(room, scratch);
 }
 
+/* Sums of such rows are made in binary32, others in integers. */
+static bool in_floats(enum tqi_kind kind) {
+    return kind == TQI_KIND_FP8 || kind == TQI_KIND_F16BIT || kind == TQI_KIND_POLAR;
+}
+
 static double tolerance_of(const struct page *p) {
-    enum tqi_kind k = p->k.format->kind, v = p->v.format->kind;
-    bool k_float = k == TQI_KIND_FP8 || k == TQI_KIND_F16BIT;
-    bool v_float = v == TQI_KIND_FP8 || v == TQI_KIND_F16BIT;
-    return k_float && v_float ? 1e-5 : 2e-4;
+    return in_floats(p->k.format->kind) && in_floats(p->v.format->kind) ? 1e-5 : 2e-4;
 }
 
 static double relative(const double *a, const double *b, size_t n) {

@@ -45,13 +45,19 @@ const struct tqi_level *find_level(const char *name) {
     return NULL;
 }
 
-/* The other side of the pair: the kernel's own format where both sides can have it. */
+/* The other side of the pair: the kernel's own format where both sides can have it; polar values
+ * for keys with a sketch and polar angles, so that the tolerance is that of floats. */
+static tq_format values_for(const struct tqi_level *level, tq_format k) {
+    if (level->accumulate[k].run)
+        return k;
+    return k == TQ_FORMAT_POLAR_QJL ? TQ_FORMAT_POLAR : TQ_FORMAT_LM4;
+}
+
 static void check_kernel(struct result *r, const struct kernel *k, const struct tqi_level *level) {
     if (k->stage == ENCODE)
         check_encode(r, level, k->format, 2000);
     else if (k->stage == SCORE)
-        check_attend(r, level, k->format,
-                     level->accumulate[k->format].run ? k->format : TQ_FORMAT_LM4);
+        check_attend(r, level, k->format, values_for(level, k->format));
     else
         check_attend(r, level, TQ_FORMAT_LM4, k->format);
 }

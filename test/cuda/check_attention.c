@@ -5,11 +5,14 @@
 
 static const struct {
     tq_format k, v;
-} variants[] = {{TQ_FORMAT_BF16, TQ_FORMAT_BF16}, {TQ_FORMAT_F16, TQ_FORMAT_F16},
-                {TQ_FORMAT_FP8, TQ_FORMAT_FP8},   {TQ_FORMAT_INT8, TQ_FORMAT_INT8},
-                {TQ_FORMAT_FP8, TQ_FORMAT_LM4},   {TQ_FORMAT_LM4, TQ_FORMAT_LM4},
-                {TQ_FORMAT_LM3, TQ_FORMAT_LM4},   {TQ_FORMAT_LM3, TQ_FORMAT_LM3},
-                {TQ_FORMAT_LM3, TQ_FORMAT_LM2},   {TQ_FORMAT_LM2, TQ_FORMAT_LM2}};
+} variants[] = {{TQ_FORMAT_BF16, TQ_FORMAT_BF16},   {TQ_FORMAT_F16, TQ_FORMAT_F16},
+                {TQ_FORMAT_FP8, TQ_FORMAT_FP8},     {TQ_FORMAT_INT8, TQ_FORMAT_INT8},
+                {TQ_FORMAT_FP8, TQ_FORMAT_LM4},     {TQ_FORMAT_LM4, TQ_FORMAT_LM4},
+                {TQ_FORMAT_LM3, TQ_FORMAT_LM4},     {TQ_FORMAT_LM3, TQ_FORMAT_LM3},
+                {TQ_FORMAT_LM3, TQ_FORMAT_LM2},     {TQ_FORMAT_LM2, TQ_FORMAT_LM2},
+                {TQ_FORMAT_POLAR, TQ_FORMAT_LM4},   {TQ_FORMAT_POLAR_QJL, TQ_FORMAT_LM4},
+                {TQ_FORMAT_LM3_QJL, TQ_FORMAT_LM4}, {TQ_FORMAT_LM2_QJL, TQ_FORMAT_LM3},
+                {TQ_FORMAT_LM4, TQ_FORMAT_POLAR}};
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
 struct shape {

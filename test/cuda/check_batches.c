@@ -8,10 +8,12 @@
 #include "batches.h"
 
 static const tq_layer_formats variants[] = {
-    {TQ_FORMAT_LM4, TQ_FORMAT_LM4},   {TQ_FORMAT_LM3, TQ_FORMAT_LM3},
-    {TQ_FORMAT_LM3, TQ_FORMAT_LM4},   {TQ_FORMAT_FP8, TQ_FORMAT_FP8},
-    {TQ_FORMAT_INT8, TQ_FORMAT_INT8}, {TQ_FORMAT_FP8, TQ_FORMAT_LM4},
-    {TQ_FORMAT_BF16, TQ_FORMAT_BF16}, {TQ_FORMAT_LM2, TQ_FORMAT_LM2}};
+    {TQ_FORMAT_LM4, TQ_FORMAT_LM4},     {TQ_FORMAT_LM3, TQ_FORMAT_LM3},
+    {TQ_FORMAT_LM3, TQ_FORMAT_LM4},     {TQ_FORMAT_FP8, TQ_FORMAT_FP8},
+    {TQ_FORMAT_INT8, TQ_FORMAT_INT8},   {TQ_FORMAT_FP8, TQ_FORMAT_LM4},
+    {TQ_FORMAT_BF16, TQ_FORMAT_BF16},   {TQ_FORMAT_LM2, TQ_FORMAT_LM2},
+    {TQ_FORMAT_POLAR, TQ_FORMAT_LM4},   {TQ_FORMAT_POLAR_QJL, TQ_FORMAT_LM4},
+    {TQ_FORMAT_LM3_QJL, TQ_FORMAT_LM4}, {TQ_FORMAT_LM2_QJL, TQ_FORMAT_LM3}};
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
 struct shape {
@@ -379,7 +381,8 @@ void check_batches(void) {
     replayed(variants[0], 128, 400);
     replayed(variants[3], 128, 400);
     replayed(variants[0], 80, 400);
-    for (int v = 0; v < 7; v++)
+    replayed(variants[9], 128, 400);
+    for (int v = 0; v < N_VARIANTS; v++)
         repeated(variants[v]);
     invariant(variants[0], 128);
     invariant(variants[3], 128);

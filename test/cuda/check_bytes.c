@@ -4,9 +4,16 @@
 
 #include "gpu.h"
 
-static const tq_format formats[] = {TQ_FORMAT_BF16, TQ_FORMAT_F16, TQ_FORMAT_FP8, TQ_FORMAT_INT8,
-                                    TQ_FORMAT_LM4,  TQ_FORMAT_LM3, TQ_FORMAT_LM2};
+static const tq_format formats[] = {TQ_FORMAT_BF16,    TQ_FORMAT_F16,    TQ_FORMAT_FP8,
+                                    TQ_FORMAT_INT8,    TQ_FORMAT_LM4,    TQ_FORMAT_LM3,
+                                    TQ_FORMAT_LM2,     TQ_FORMAT_POLAR,  TQ_FORMAT_POLAR_QJL,
+                                    TQ_FORMAT_LM3_QJL, TQ_FORMAT_LM2_QJL};
 enum { N_FORMATS = sizeof formats / sizeof *formats };
+
+/* Values beside keys of a format: the same where it takes values. */
+static tq_format value_format(tq_format f) {
+    return f >= TQ_FORMAT_POLAR_QJL ? TQ_FORMAT_LM4 : f;
+}
 
 static void compare_stats(struct pair *p, const char *what) {
     tq_cache_stats a = {.struct_size = sizeof a}, b = {.struct_size = sizeof b};
@@ -25,7 +32,7 @@ static void one_shape(tq_format f, uint32_t dim, uint32_t page_tokens, tq_dtype 
     struct pair p;
     char what[96];
     snprintf(what, sizeof what, "format %u dim %u page %u type %d", f, dim, page_tokens, dtype);
-    if (pair_create(&p, config, f, f)) {
+    if (pair_create(&p, config, f, value_format(f))) {
         tq_seq seq = pair_seq(&p);
         for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
             pair_append(&p, seq, pieces[i], dtype, i % 2 == 0);
@@ -45,7 +52,7 @@ static void centred(tq_format f) {
     snprintf(what, sizeof what, "format %u with means and scales", f);
     for (int i = 0; i < 256; i++)
         mean[i] = gpu_gauss() * 4;
-    if (pair_create(&p, config, f, f)) {
+    if (pair_create(&p, config, f, value_format(f))) {
         tq_cache *caches[2] = {p.cpu, p.gpu};
         for (int i = 0; i < 2; i++) {
             GPU_OK(tq_cache_set_means(caches[i], 0, mean, mean));
@@ -86,7 +93,7 @@ static void strided(tq_format f, uint32_t dim, tq_dtype type) {
     char what[64];
     size_t size = gpu_size(type), stride = HEADS * (dim + 1) + 3, n = TOKENS * stride + 1;
     snprintf(what, sizeof what, "format %u dim %u type %d, odd strides", f, dim, type);
-    if (pair_create(&p, config, f, f)) {
+    if (pair_create(&p, config, f, value_format(f))) {
         void *rows = gpu_rows(type, n, dim), *device = gpu_upload(rows, n * size);
         tq_seq seq = pair_seq(&p);
         tq_rows_in cpu = {.data = (char *)rows + size,

@@ -24,11 +24,7 @@ static void refusals(void) {
                              .n_layers = 1,
                              .n_kv_heads = 1,
                              .head_dim = 128,
-                             .variant = TQ_VARIANT_POLAR,
-                             .max_pages = 1};
-    gpu_expect(tq_cache_create(context, &shape, &cache) == TQ_ERR_UNSUPPORTED, "polar was taken");
-    shape.variant = TQ_VARIANT_4BIT_NC;
-    shape.max_pages = 0;
+                             .variant = TQ_VARIANT_4BIT_NC};
     gpu_expect(tq_cache_create(context, &shape, &cache) == TQ_ERR_INVALID_ARGUMENT,
                "a growing pool was taken");
     shape.max_pages = 3;

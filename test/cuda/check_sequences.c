@@ -77,4 +77,7 @@ void check_sequences(void) {
     walk(TQ_FORMAT_BF16, TQ_FORMAT_BF16, 128);
     walk(TQ_FORMAT_LM3, TQ_FORMAT_LM4, 64);
     walk(TQ_FORMAT_LM3, TQ_FORMAT_LM2, 96);
+    walk(TQ_FORMAT_POLAR_QJL, TQ_FORMAT_LM4, 128);
+    walk(TQ_FORMAT_LM3_QJL, TQ_FORMAT_LM4, 64);
+    walk(TQ_FORMAT_LM2_QJL, TQ_FORMAT_LM3, 80);
 }

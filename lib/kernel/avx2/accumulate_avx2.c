@@ -165,7 +165,7 @@ void tqk_state_finish_avx2(const struct tqi_rows *v, const void *state, const fl
     memcpy(x, s->acc, dim * sizeof *x);
     if (tqi_format_rotates(v->format)) {
         tqk_unrotate_avx2(&v->rotation, x);
-        factor *= tqk_integer_unit(v) / sqrt((double)dim);
+        factor *= (tqk_is_integer(v) ? tqk_integer_unit(v) : 1) / sqrt((double)dim);
     }
     for (uint32_t i = 0; i < dim; i++)
         out[i] = (double)x[i] * factor + (mean ? (double)mean[i] : 0);

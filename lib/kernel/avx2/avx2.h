@@ -22,9 +22,10 @@ enum {
 
 /* A query row in dim order; floats for float formats. */
 struct tqk_query_avx2 {
-    float scale;  /* query = integer * scale; NaN spoils the row */
-    int32_t half; /* joins every sum: lm4 stores n for the value n + 1/2 */
-    uint8_t pad[56];
+    float scale;        /* query = integer * scale; NaN spoils the row */
+    int32_t half;       /* joins every sum: lm4 stores n for the value n + 1/2 */
+    float sketch_scale; /* of the sums of a sketch */
+    uint8_t pad[52];
     int16_t data[];
 };
 
@@ -91,6 +92,15 @@ tqi_state_clear_fn tqk_state_clear_avx2;
 tqi_state_merge_fn tqk_state_merge_avx2;
 tqi_state_finish_fn tqk_state_finish_avx2;
 tqi_load_fn tqk_load_avx2;
+/* Tables of a query by codes of polar keys and by signs of a sketch, see simd/query_tables.h:
+ * their bytes; those of a whole query of polar keys; those of the sketch for a rotated row times
+ * 2^e, which is destroyed; and the share of the sketch in scores, whose tables are `sketch_at`
+ * bytes into the data of a query. */
+size_t tqk_table_bytes_avx2(const struct tqi_rows *k);
+tqi_prepare_fn tqk_prepare_polar_avx2;
+void tqk_prepare_sketch_avx2(const struct tqi_rows *k, float *x, int e, void *query, uint8_t *to);
+void tqk_add_sketch_avx2(const struct tqi_rows *k, const struct tqi_tile *tile, const void *queries,
+                         uint32_t n_rows, uint32_t score_stride, void *scores, size_t sketch_at);
 size_t tqk_encode_scratch_avx2(const struct tqi_rows *rows);
 size_t tqk_query_bytes_avx2(const struct tqi_rows *k);
 size_t tqk_state_bytes_avx2(const struct tqi_rows *v);

@@ -5,6 +5,7 @@
 
 #include "kernel/avx2/avx2.h"
 #include "kernel/avx2/pack_avx2.h"
+#include "kernel/avx2/vec_avx2.h"
 
 /* ---- norm --------------------------------------------------------------------------------- */
 
@@ -22,21 +23,35 @@ TQK_INLINE float fold8(__m256 x) {
     return _mm256_cvtss_f32(x);
 }
 
-/* Sum of squares over the tree; tree has room for n rounded up to a power of two. */
-static float sum_squares(const float *x, uint32_t n, float *tree) {
+/* What the tree sums. */
+TQK_INLINE __m256 term(__m256 x, bool squares) {
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));
+    return squares ? _mm256_mul_ps(x, x) : _mm256_and_ps(x, magnitude);
+}
+
+/* Sum over the tree, which has room for n rounded up to a power of two. */
+TQK_INLINE float sum_tree(const float *x, uint32_t n, float *tree, bool squares) {
     uint32_t size = 16;
     while (size < n)
         size *= 2;
     for (uint32_t i = 0; i < size; i += 16) {
         __m256 a = i < n ? _mm256_loadu_ps(x + i) : _mm256_setzero_ps();
         __m256 b = i < n ? _mm256_loadu_ps(x + i + 8) : _mm256_setzero_ps();
-        _mm256_storeu_ps(tree + i / 2, fold(_mm256_mul_ps(a, a), _mm256_mul_ps(b, b)));
+        _mm256_storeu_ps(tree + i / 2, fold(term(a, squares), term(b, squares)));
     }
     for (size /= 2; size > 8; size /= 2)
         for (uint32_t i = 0; i < size; i += 16)
             _mm256_storeu_ps(tree + i / 2,
                              fold(_mm256_loadu_ps(tree + i), _mm256_loadu_ps(tree + i + 8)));
     return fold8(_mm256_loadu_ps(tree));
+}
+
+static float sum_squares(const float *x, uint32_t n, float *tree) {
+    return sum_tree(x, n, tree, true);
+}
+
+static float sum_abs(const float *x, uint32_t n, float *tree) {
+    return sum_tree(x, n, tree, false);
 }
 
 /* ---- quantize ----------------------------------------------------------------------------- */
@@ -125,5 +140,6 @@ static struct scratch split(const struct tqi_rows *rows, float *x) {
     return s;
 }
 
-#define TQK_OF(stage) tqk_##stage##_avx2
 #include "kernel/simd/encode_rows.h"
+
+#include "kernel/simd/encode_polar.h"

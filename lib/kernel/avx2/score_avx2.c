@@ -5,10 +5,12 @@
 
 #include "kernel/avx2/avx2.h"
 #include "kernel/avx2/dot_avx2.h"
+#include "kernel/avx2/vec_avx2.h"
 
 size_t tqk_query_bytes_avx2(const struct tqi_rows *k) {
     size_t element = tqk_is_integer(k) ? sizeof(int16_t) : sizeof(float);
-    return sizeof(struct tqk_query_avx2) + (k->layout.dim_pad * element + 63) / 64 * 64;
+    size_t row = tqk_is_polar(k) ? 0 : (k->layout.dim_pad * element + 63) / 64 * 64;
+    return sizeof(struct tqk_query_avx2) + row + tqk_table_bytes_avx2(k);
 }
 
 /* Decoded rows of either side, then probabilities. */
@@ -21,23 +23,6 @@ size_t tqk_scratch_bytes_avx2(const struct tqi_rows *rows) {
 }
 
 /* ---- queries ------------------------------------------------------------------------------ */
-
-/* Largest magnitude; NaN when there is one. */
-static float largest_of(const float *x, uint32_t n) {
-    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));
-    __m256 most = _mm256_setzero_ps(), bad = most;
-    for (uint32_t i = 0; i < n; i += 8) {
-        __m256 v = _mm256_loadu_ps(x + i);
-        bad = _mm256_or_ps(bad, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-        most = _mm256_max_ps(most, _mm256_and_ps(v, magnitude));
-    }
-    return _mm256_movemask_ps(bad) ? NAN : tqk_largest_of_lanes_avx2(most);
-}
-
-static void scale_row(float *x, uint32_t n, float factor) {
-    for (uint32_t i = 0; i < n; i += 8)
-        _mm256_storeu_ps(x + i, _mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(factor)));
-}
 
 #include "kernel/simd/range.h"
 
@@ -62,11 +47,21 @@ static float limit_of(uint32_t dim_pad) {
     return limit < INT16_MAX ? limit : INT16_MAX;
 }
 
+/* Of the integers of a query. */
+static size_t codes_bytes(const struct tqi_rows *k) {
+    return ((size_t)k->layout.dim_pad * 2 + 63) / 64 * 64;
+}
+
+static void clear_sketch(const struct tqi_rows *k, struct tqk_query_avx2 *q) {
+    q->sketch_scale = 0;
+    memset((uint8_t *)q->data + codes_bytes(k), 0, tqk_table_bytes_avx2(k));
+}
+
 void tqk_prepare_avx2(const struct tqi_rows *k, const float *row, void *query) {
     const struct tqi_layout *l = &k->layout;
     struct tqk_query_avx2 *q = query;
     if (!tqk_is_integer(k)) {
-        tqk_prepare_float_avx2(k, row, query);
+        (tqk_is_polar(k) ? tqk_prepare_polar_avx2 : tqk_prepare_float_avx2)(k, row, query);
         return;
     }
     float x[TQK_DIM_LIMIT_AVX2] __attribute__((aligned(32)));
@@ -77,6 +72,7 @@ void tqk_prepare_avx2(const struct tqi_rows *k, const float *row, void *query) {
         memset(q->data, 0, l->dim_pad * sizeof *q->data);
         q->half = 0;
         q->scale = NAN;
+        clear_sketch(k, q);
         return;
     }
     tqk_rotate_avx2(&k->rotation, x);
@@ -85,6 +81,8 @@ void tqk_prepare_avx2(const struct tqi_rows *k, const float *row, void *query) {
     q->half = tqk_has_half(k) ? (sum + 1) >> 1 : 0;
     q->scale = (float)(ldexp((double)most / (double)limit, e) / sqrt((double)l->dim) *
                        tqk_integer_unit(k) / TQK_SCORE_UNIT);
+    if (k->format->sketch)
+        tqk_prepare_sketch_avx2(k, x, e, q, (uint8_t *)q->data + codes_bytes(k));
 }
 
 /* ---- scores ------------------------------------------------------------------------------- */
@@ -137,3 +135,13 @@ SCORE(lm4)
 SCORE(lm3)
 SCORE(lm2)
 SCORE(int8)
+
+#define SCORE_SKETCH(format, codes)                                                       \
+    void tqk_score_##format##_avx2(const struct tqi_rows *k, const struct tqi_tile *tile, \
+                                   const void *queries, uint32_t n_rows, uint32_t stride, \
+                                   void *scores, void *scratch) {                         \
+        tqk_score_##codes##_avx2(k, tile, queries, n_rows, stride, scores, scratch);      \
+        tqk_add_sketch_avx2(k, tile, queries, n_rows, stride, scores, codes_bytes(k));    \
+    }
+SCORE_SKETCH(lm3_qjl, lm3)
+SCORE_SKETCH(lm2_qjl, lm2)

@@ -42,9 +42,10 @@ enum {
 /* A query row. Integer formats: 4 high bytes and 4 low bytes for every 4 dims follow, see
  * score_int_avx512.c. Float formats: dim_pad floats follow. */
 struct tqk_query_avx512 {
-    float scale;  /* query = integer * scale; NaN spoils the row */
-    int32_t bias; /* joins every integer sum: takes out the bias of the codes */
-    uint8_t pad[56];
+    float scale;        /* query = integer * scale; NaN spoils the row */
+    int32_t bias;       /* joins every integer sum: takes out the bias of the codes */
+    float sketch_scale; /* of the sums of a sketch */
+    uint8_t pad[52];
     uint8_t data[];
 };
 
@@ -98,6 +99,16 @@ void tqk_unrotate_avx512(const struct tqi_rotation *r, float *x);
 tqi_prepare_fn tqk_prepare_int_avx512;
 
 tqi_load_fn tqk_load_avx512;
+/* Tables of a query by codes of polar keys and by signs of a sketch, see simd/query_tables.h:
+ * their bytes; those of a whole query of polar keys; those of the sketch for a rotated row times
+ * 2^e, which is destroyed; and the share of the sketch in scores, whose tables are `sketch_at`
+ * bytes into the data of a query. */
+size_t tqk_table_bytes_avx512(const struct tqi_rows *k);
+tqi_prepare_fn tqk_prepare_polar_avx512;
+void tqk_prepare_sketch_avx512(const struct tqi_rows *k, float *x, int e, void *query, uint8_t *to);
+void tqk_add_sketch_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,
+                           const void *queries, uint32_t n_rows, uint32_t score_stride,
+                           void *scores, size_t sketch_at);
 tqi_prepare_fn tqk_prepare_avx512;
 tqi_softcap_fn tqk_softcap_avx512;
 tqi_softmax_fn tqk_softmax_avx512;

@@ -5,6 +5,7 @@
 
 #include "kernel/avx512/avx512.h"
 #include "kernel/avx512/pack_avx512.h"
+#include "kernel/avx512/vec_avx512.h"
 
 /* ---- norm --------------------------------------------------------------------------------- */
 
@@ -26,21 +27,34 @@ TQK_INLINE float fold16(__m512 x) {
     return _mm512_cvtss_f32(x);
 }
 
-/* Sum of squares over the tree; tree has room for n rounded up to a power of two. */
-static float sum_squares(const float *x, uint32_t n, float *tree) {
+/* What the tree sums. */
+TQK_INLINE __m512 term(__m512 x, bool squares) {
+    return squares ? _mm512_mul_ps(x, x) : _mm512_abs_ps(x);
+}
+
+/* Sum over the tree, which has room for n rounded up to a power of two. */
+TQK_INLINE float sum_tree(const float *x, uint32_t n, float *tree, bool squares) {
     uint32_t size = 32;
     while (size < n)
         size *= 2;
     for (uint32_t i = 0; i < size; i += 32) {
         __m512 a = i < n ? _mm512_loadu_ps(x + i) : _mm512_setzero_ps();
         __m512 b = i + 16 < n ? _mm512_loadu_ps(x + i + 16) : _mm512_setzero_ps();
-        _mm512_storeu_ps(tree + i / 2, fold(_mm512_mul_ps(a, a), _mm512_mul_ps(b, b)));
+        _mm512_storeu_ps(tree + i / 2, fold(term(a, squares), term(b, squares)));
     }
     for (size /= 2; size > 16; size /= 2)
         for (uint32_t i = 0; i < size; i += 32)
             _mm512_storeu_ps(tree + i / 2,
                              fold(_mm512_loadu_ps(tree + i), _mm512_loadu_ps(tree + i + 16)));
     return fold16(_mm512_loadu_ps(tree));
+}
+
+static float sum_squares(const float *x, uint32_t n, float *tree) {
+    return sum_tree(x, n, tree, true);
+}
+
+static float sum_abs(const float *x, uint32_t n, float *tree) {
+    return sum_tree(x, n, tree, false);
 }
 
 /* ---- quantize ----------------------------------------------------------------------------- */
@@ -118,5 +132,6 @@ static struct scratch split(const struct tqi_rows *rows, float *x) {
     return s;
 }
 
-#define TQK_OF(stage) tqk_##stage##_avx512
 #include "kernel/simd/encode_rows.h"
+
+#include "kernel/simd/encode_polar.h"

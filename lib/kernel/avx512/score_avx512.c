@@ -10,7 +10,8 @@
 
 size_t tqk_query_bytes_avx512(const struct tqi_rows *k) {
     size_t element = tqk_is_integer(k) ? 2 : sizeof(float);
-    return sizeof(struct tqk_query_avx512) + (k->layout.dim_pad * element + 63) / 64 * 64;
+    size_t row = tqk_is_polar(k) ? 0 : (k->layout.dim_pad * element + 63) / 64 * 64;
+    return sizeof(struct tqk_query_avx512) + row + tqk_table_bytes_avx512(k);
 }
 
 /* Panels of either side, then probabilities; or weights. */
@@ -42,8 +43,8 @@ static int exponent_of(const float *row, uint32_t dim) {
 void tqk_prepare_avx512(const struct tqi_rows *k, const float *row, void *query) {
     struct tqk_query_avx512 *q = query;
     float *to = (float *)(void *)q->data;
-    if (tqk_is_integer(k)) {
-        tqk_prepare_int_avx512(k, row, query);
+    if (tqk_is_integer(k) || tqk_is_polar(k)) {
+        (tqk_is_polar(k) ? tqk_prepare_polar_avx512 : tqk_prepare_int_avx512)(k, row, query);
         return;
     }
     int e = exponent_of(row, k->layout.dim);

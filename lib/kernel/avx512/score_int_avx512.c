@@ -12,25 +12,9 @@
 
 #include "kernel/avx512/codes_avx512.h"
 #include "kernel/avx512/dot_avx512.h"
+#include "kernel/avx512/vec_avx512.h"
 
 /* ---- queries ------------------------------------------------------------------------------ */
-
-/* Largest magnitude; NaN when there is one. */
-static float largest_of(const float *x, uint32_t n) {
-    __m512 most = _mm512_setzero_ps();
-    __mmask16 bad = 0;
-    for (uint32_t i = 0; i < n; i += 16) {
-        __m512 v = _mm512_loadu_ps(x + i);
-        bad |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-        most = _mm512_max_ps(most, _mm512_abs_ps(v));
-    }
-    return bad ? NAN : _mm512_reduce_max_ps(most);
-}
-
-static void scale_row(float *x, uint32_t n, float factor) {
-    for (uint32_t i = 0; i < n; i += 16)
-        _mm512_storeu_ps(x + i, _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(factor)));
-}
 
 #include "kernel/simd/range.h"
 
@@ -65,6 +49,15 @@ static void put_planes(const struct tqi_rows *k, const uint8_t *high, const uint
     }
 }
 
+static size_t planes_bytes(const struct tqi_rows *k) {
+    return ((size_t)k->layout.dim_pad * 2 + 63) / 64 * 64;
+}
+
+static void clear_sketch(const struct tqi_rows *k, struct tqk_query_avx512 *q) {
+    q->sketch_scale = 0;
+    memset(q->data + planes_bytes(k), 0, tqk_table_bytes_avx512(k));
+}
+
 void tqk_prepare_int_avx512(const struct tqi_rows *k, const float *row, void *query) {
     const struct tqi_layout *l = &k->layout;
     struct tqk_query_avx512 *q = query;
@@ -76,6 +69,7 @@ void tqk_prepare_int_avx512(const struct tqi_rows *k, const float *row, void *qu
         memset(q->data, 0, (size_t)l->dim_pad * 2);
         q->bias = 0;
         q->scale = NAN;
+        clear_sketch(k, q);
         return;
     }
     tqk_rotate_avx512(&k->rotation, x);
@@ -86,6 +80,8 @@ void tqk_prepare_int_avx512(const struct tqi_rows *k, const float *row, void *qu
     q->bias = tqk_bias_avx512(k, sum);
     q->scale = (float)(ldexp((double)most / (double)limit, e) / sqrt((double)l->dim) *
                        tqk_integer_unit(k) / TQK_SCORE_UNIT);
+    if (k->format->sketch)
+        tqk_prepare_sketch_avx512(k, x, e, q, q->data + planes_bytes(k));
 }
 
 /* ---- scores ------------------------------------------------------------------------------- */
@@ -233,3 +229,13 @@ SCORE(lm4)
 SCORE(lm3)
 SCORE(lm2)
 SCORE(int8)
+
+#define SCORE_SKETCH(format, codes)                                                         \
+    void tqk_score_##format##_avx512(const struct tqi_rows *k, const struct tqi_tile *tile, \
+                                     const void *queries, uint32_t n_rows, uint32_t stride, \
+                                     void *scores, void *scratch) {                         \
+        tqk_score_##codes##_avx512(k, tile, queries, n_rows, stride, scores, scratch);      \
+        tqk_add_sketch_avx512(k, tile, queries, n_rows, stride, scores, planes_bytes(k));   \
+    }
+SCORE_SKETCH(lm3_qjl, lm3)
+SCORE_SKETCH(lm2_qjl, lm2)

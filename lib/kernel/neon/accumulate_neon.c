@@ -164,7 +164,8 @@ void tqk_state_finish_neon(const struct tqi_rows *v, const void *state, const fl
     }
     memcpy(x, s->acc, dim * sizeof *x);
     tqk_unrotate_neon(&v->rotation, x);
-    double factor = TQK_VALUE_UNIT / (double)s->sum * tqk_integer_unit(v) / sqrt((double)dim);
+    double unit = tqk_is_integer(v) ? tqk_integer_unit(v) : 1;
+    double factor = TQK_VALUE_UNIT / (double)s->sum * unit / sqrt((double)dim);
     for (uint32_t i = 0; i < dim; i++)
         out[i] = (double)x[i] * factor + (mean ? (double)mean[i] : 0);
     *lse = (double)s->max * (double)s->scale + log((double)s->sum);

@@ -4,19 +4,25 @@
 
 #include "kernel/neon/neon.h"
 #include "kernel/neon/pack_neon.h"
+#include "kernel/neon/vec_neon.h"
 
 /* ---- norm --------------------------------------------------------------------------------- */
 
-/* Sum of squares over the tree; tree has room for n rounded up to a power of two, at least 8.
- * A pairwise addition is a level of it. */
-static float sum_squares(const float *x, uint32_t n, float *tree) {
+/* What the tree sums. */
+TQK_INLINE float32x4_t term(float32x4_t x, bool squares) {
+    return squares ? vmulq_f32(x, x) : vabsq_f32(x);
+}
+
+/* Sum over the tree, which has room for n rounded up to a power of two, at least 8. A pairwise
+ * addition is a level of it. */
+TQK_INLINE float sum_tree(const float *x, uint32_t n, float *tree, bool squares) {
     uint32_t size = 8;
     while (size < n)
         size *= 2;
     for (uint32_t i = 0; i < size; i += 8) {
         float32x4_t a = i < n ? vld1q_f32(x + i) : vdupq_n_f32(0);
         float32x4_t b = i + 4 < n ? vld1q_f32(x + i + 4) : vdupq_n_f32(0);
-        vst1q_f32(tree + i / 2, vpaddq_f32(vmulq_f32(a, a), vmulq_f32(b, b)));
+        vst1q_f32(tree + i / 2, vpaddq_f32(term(a, squares), term(b, squares)));
     }
     for (size /= 2; size > 4; size /= 2)
         for (uint32_t i = 0; i < size; i += 8)
@@ -24,6 +30,14 @@ static float sum_squares(const float *x, uint32_t n, float *tree) {
     float32x4_t last = vld1q_f32(tree);
     last = vpaddq_f32(last, last);
     return vgetq_lane_f32(vpaddq_f32(last, last), 0);
+}
+
+static float sum_squares(const float *x, uint32_t n, float *tree) {
+    return sum_tree(x, n, tree, true);
+}
+
+static float sum_abs(const float *x, uint32_t n, float *tree) {
+    return sum_tree(x, n, tree, false);
 }
 
 /* ---- quantize ----------------------------------------------------------------------------- */
@@ -98,7 +112,7 @@ static uint32_t quantize_int8(const float *u, uint32_t dim, uint8_t *codes) {
 
 /* ---- rows --------------------------------------------------------------------------------- */
 
-/* Behind the row: a tree, codes. */
+/* Behind the row: a residual, a tree, codes. */
 static uint32_t tree_floats(uint32_t dim) {
     uint32_t size = 8;
     while (size < dim)
@@ -108,7 +122,7 @@ static uint32_t tree_floats(uint32_t dim) {
 
 size_t tqk_encode_scratch_neon(const struct tqi_rows *rows) {
     uint32_t dim = rows->layout.dim;
-    size_t own = dim + tree_floats(dim) + rows->layout.dim_pad / sizeof(float);
+    size_t own = 2 * (size_t)dim + tree_floats(dim) + rows->layout.dim_pad / sizeof(float);
     size_t ref = tqk_encode_scratch_ref(rows);
     return own > ref ? own : ref;
 }
@@ -120,11 +134,12 @@ struct scratch {
 
 static struct scratch split(const struct tqi_rows *rows, float *x) {
     uint32_t dim = rows->layout.dim;
-    float *tree = x + dim;
+    float *tree = x + 2 * (size_t)dim;
     struct scratch s = {tree, (uint8_t *)(tree + tree_floats(dim))};
     memset(s.codes + dim, 0, rows->layout.dim_pad - dim);
     return s;
 }
 
-#define TQK_OF(stage) tqk_##stage##_neon
 #include "kernel/simd/encode_rows.h"
+
+#include "kernel/simd/encode_polar.h"

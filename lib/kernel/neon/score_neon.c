@@ -4,33 +4,24 @@
 #include <math.h>
 
 #include "kernel/neon/neon.h"
+#include "kernel/neon/vec_neon.h"
 
 size_t tqk_query_bytes_neon(const struct tqi_rows *k) {
-    return sizeof(struct tqk_query_neon) + (k->layout.dim_pad * 2 + 63) / 64 * 64;
+    size_t row = tqk_is_polar(k) ? 0 : (k->layout.dim_pad * 2 + 63) / 64 * 64;
+    return sizeof(struct tqk_query_neon) + row + tqk_table_bytes_neon(k);
 }
 
 /* Decoded rows of either side, then probabilities. */
 size_t tqk_scratch_bytes_neon(const struct tqi_rows *rows) {
     const struct tqi_layout *l = &rows->layout;
     size_t keys = (size_t)16 * l->dim_pad;
+    if (tqk_is_polar(rows))
+        return (size_t)(TQI_POLAR_BLOCK + TQK_TILE_ROWS_NEON) * l->tokens * sizeof(float);
     size_t values = (size_t)(32 + 2 * TQK_TILE_ROWS_NEON) * l->tokens;
     return keys > values ? keys : values;
 }
 
 /* ---- queries ------------------------------------------------------------------------------ */
-
-/* Largest magnitude; NaN when there is one. */
-static float largest_of(const float *x, uint32_t n) {
-    float32x4_t most = vdupq_n_f32(0);
-    for (uint32_t i = 0; i < n; i += 4)
-        most = vmaxq_f32(most, vabsq_f32(vld1q_f32(x + i)));
-    return vmaxvq_f32(most);
-}
-
-static void scale_row(float *x, uint32_t n, float factor) {
-    for (uint32_t i = 0; i < n; i += 4)
-        vst1q_f32(x + i, vmulq_n_f32(vld1q_f32(x + i), factor));
-}
 
 #include "kernel/simd/range.h"
 
@@ -52,9 +43,23 @@ static float limit_of(uint32_t dim_pad) {
     return limit < TQK_MOST_NEON ? limit : TQK_MOST_NEON;
 }
 
+/* Of the integers of a query. */
+static size_t codes_bytes(const struct tqi_rows *k) {
+    return ((size_t)k->layout.dim_pad * 2 + 63) / 64 * 64;
+}
+
+static void clear_sketch(const struct tqi_rows *k, struct tqk_query_neon *q) {
+    q->sketch_scale = 0;
+    memset((uint8_t *)q->data + codes_bytes(k), 0, tqk_table_bytes_neon(k));
+}
+
 void tqk_prepare_neon(const struct tqi_rows *k, const float *row, void *query) {
     const struct tqi_layout *l = &k->layout;
     struct tqk_query_neon *q = query;
+    if (tqk_is_polar(k)) {
+        tqk_prepare_polar_neon(k, row, query);
+        return;
+    }
     float x[TQK_DIM_LIMIT_NEON];
     memset(x + l->dim, 0, (l->dim_pad - l->dim) * sizeof *x);
     memcpy(x, row, l->dim * sizeof *x);
@@ -63,6 +68,7 @@ void tqk_prepare_neon(const struct tqi_rows *k, const float *row, void *query) {
         memset(q->data, 0, (size_t)l->dim_pad * 2);
         q->half = 0;
         q->scale = NAN;
+        clear_sketch(k, q);
         return;
     }
     tqk_rotate_neon(&k->rotation, x);
@@ -71,6 +77,8 @@ void tqk_prepare_neon(const struct tqi_rows *k, const float *row, void *query) {
     q->half = tqk_has_half(k) ? (sum + 1) >> 1 : 0;
     q->scale = (float)(ldexp((double)most / (double)limit, e) / sqrt((double)l->dim) *
                        tqk_integer_unit(k) / TQK_SCORE_UNIT);
+    if (k->format->sketch)
+        tqk_prepare_sketch_neon(k, x, e, q, (uint8_t *)q->data + codes_bytes(k));
 }
 
 /* ---- scores ------------------------------------------------------------------------------- */
@@ -139,3 +147,13 @@ SCORE(lm4)
 SCORE(lm3)
 SCORE(lm2)
 SCORE(int8)
+
+#define SCORE_SKETCH(format, codes)                                                       \
+    void tqk_score_##format##_neon(const struct tqi_rows *k, const struct tqi_tile *tile, \
+                                   const void *queries, uint32_t n_rows, uint32_t stride, \
+                                   void *scores, void *scratch) {                         \
+        tqk_score_##codes##_neon(k, tile, queries, n_rows, stride, scores, scratch);      \
+        tqk_add_sketch_neon(k, tile, queries, n_rows, stride, scores, codes_bytes(k));    \
+    }
+SCORE_SKETCH(lm3_qjl, lm3)
+SCORE_SKETCH(lm2_qjl, lm2)

@@ -17,6 +17,10 @@ static inline bool tqk_is_integer(const struct tqi_rows *rows) {
     return rows->format->kind == TQI_KIND_LM || rows->format->kind == TQI_KIND_INT8;
 }
 
+static inline bool tqk_is_polar(const struct tqi_rows *rows) {
+    return rows->format->kind == TQI_KIND_POLAR;
+}
+
 /* lm4 stores n for the value n + 1/2: the sum of the left operand, halved, is missing. */
 static inline bool tqk_has_half(const struct tqi_rows *rows) {
     return rows->format->kind == TQI_KIND_LM && rows->format->bits == 4;
