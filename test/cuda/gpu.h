@@ -84,5 +84,6 @@ void check_paged(void);
 void check_paged_sanitize(void);
 void check_paged_refused(void);
 void check_merge(void);
+void check_cases(void);
 
 #endif

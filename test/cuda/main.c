@@ -1,7 +1,7 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, batches, windows, paged, merge, sequences, snapshots, device, random; all without
- * arguments. The groups sanitize, sanitize_batches and sanitize_paged repeat a little of everything
- * for tools that are slow. Skips where there is no GPU. */
+ * attention, batches, windows, paged, merge, cases, sequences, snapshots, device, random; all
+ * without arguments. The groups sanitize, sanitize_batches and sanitize_paged repeat a little of
+ * everything for tools that are slow. Skips where there is no GPU. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +20,7 @@ static const struct {
               {"windows", check_windows},
               {"paged", check_paged},
               {"merge", check_merge},
+              {"cases", check_cases},
               {"random", check_random},
               {"sanitize", check_sanitize},
               {"sanitize_batches", check_batches_sanitize},
