@@ -234,7 +234,8 @@ tq_status attend_on(Batch *b, const tqi_step_attend *from, bool whole, cudaStrea
     PlanJob plan = plan_of(*room, index, attend.way, b->state->overlap);
     if (!made && index != KEPT_PLANS)
         TQI_TRY(plan_step(plan, stream));
-    return run_rows(*room, plan, whole ? room->limits.rows : b->rows, &attend, stream);
+    return run_rows(*room, plan, index != KEPT_PLANS, whole ? room->limits.rows : b->rows, &attend,
+                    stream);
 }
 
 } /* namespace */

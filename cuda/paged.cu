@@ -174,9 +174,10 @@ tq_status paged_attend(void *opened, const tqi_paged_attend *job, tq_stream on) 
     import.arrived = room.arrived;
     import.n_arrived = attend.job.whole ? room.n_arrived : 0;
     import.overlap = s->overlap;
-    TQI_TRY(import_step(import, stream));
-    return run_rows(room, plan_of(room, KEPT_PLANS, attend.way, s->overlap), l.rows, &attend,
-                    stream);
+    PlanJob plan = plan_of(room, KEPT_PLANS, attend.way, s->overlap);
+    bool one = plan.launch_rows >= l.rows;
+    TQI_TRY(one ? plan_import(plan, import, stream) : import_step(import, stream));
+    return run_rows(room, plan, one, l.rows, &attend, stream);
 }
 
 } /* namespace tqi */

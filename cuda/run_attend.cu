@@ -114,14 +114,14 @@ tq_status run_launch(const Attend &attend, cudaStream_t stream) {
     return merge_pieces(job.call, stream);
 }
 
-tq_status run_rows(const Room &room, PlanJob plan, uint32_t rows, Attend *attend,
+tq_status run_rows(const Room &room, PlanJob plan, bool planned, uint32_t rows, Attend *attend,
                    cudaStream_t stream) {
     AttendJob *call = &attend->job.call;
     uint32_t per_launch = plan.launch_blocks * room.limits.block_rows;
     for (uint32_t first = 0, launch = 0; first < rows; first += per_launch, launch++) {
         call->range = RowRange{first, (uint32_t)tqi_least(rows - first, per_launch)};
         call->schedule = schedule_of(plan, launch);
-        if (plan.launch_bytes == 0) {
+        if (!planned) {
             plan.first_launch = launch;
             TQI_TRY(plan_step(plan, stream));
         }

@@ -20,8 +20,8 @@ tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &c
 /* Over the rows of job.call.range by the plan in job.call.schedule. */
 tq_status run_launch(const Attend &attend, cudaStream_t stream);
 /* Over the first `rows` rows of the room's step, launch by launch. A plan with one place for all
- * launches is made anew for each. */
-tq_status run_rows(const Room &room, PlanJob plan, uint32_t rows, Attend *attend,
+ * launches is made anew for each, unless the step has been planned. */
+tq_status run_rows(const Room &room, PlanJob plan, bool planned, uint32_t rows, Attend *attend,
                    cudaStream_t stream);
 
 } /* namespace tqi */

@@ -2,6 +2,7 @@
 #include "attend/attend_job.h"
 #include "attend/instructions.cuh"
 #include "attend/scan.cuh"
+#include "paged/import.cuh"
 
 namespace tqi {
 namespace {
@@ -197,6 +198,15 @@ __global__ void __launch_bounds__(THREADS)
     plan(job, Range{0, 1, job.schedule}, 0);
 }
 
+/* A step of one launch whose sequences are the caller's. */
+__global__ void __launch_bounds__(THREADS)
+    tqk_plan_import(const __grid_constant__ PlanJob job, const __grid_constant__ ImportJob from) {
+    __shared__ uint64_t room[WARPS];
+    wait_for_last_kernel();
+    import_seqs(from, room);
+    plan(job, Range{0, job.step.block_segment[job.launch_blocks], job.schedule}, 0);
+}
+
 __global__ void tqk_upload_table(const __grid_constant__ PageIds ids, uint32_t n, uint32_t *table) {
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
         table[i] = ids.id[i];
@@ -207,6 +217,11 @@ __global__ void tqk_upload_table(const __grid_constant__ PageIds ids, uint32_t n
 tq_status plan_step(const PlanJob &job, cudaStream_t stream) {
     LaunchShape shape = {job.n_launches, THREADS, 0, stream, job.overlap != 0};
     return launch(tqk_plan, shape, "tqk_plan", job);
+}
+
+tq_status plan_import(const PlanJob &job, const ImportJob &from, cudaStream_t stream) {
+    LaunchShape shape = {1, THREADS, 0, stream, job.overlap != 0};
+    return launch(tqk_plan_import, shape, "tqk_plan_import", job, from);
 }
 
 tq_status plan_one(const PlanJob &job, const tqi_segment &segment, uint32_t *table,

@@ -21,6 +21,7 @@ struct WarpRoom {
     const float *scaled;   /* of both sides' books, in shared memory */
     const uint32_t *flips; /* where lanes have different dims */
     Unit *next;            /* to which the rows in the slot belong */
+    bool shared;           /* groups of tokens with others, as slots can be anywhere */
 };
 
 /* Words of a row to the room: a row of the room for every word h and chunk. */
@@ -109,7 +110,7 @@ TQI_ENCODE_INLINE void store_words(const FastEncodeJob &f, const Unit &u, const 
     uint32_t *codes = (uint32_t *)(u.blob + f.job.side[u.side].layout.codes);
     StagePlace p = {room.stage,         codes + u.slot / GROUP * (D * BITS),
                     u.fresh >> u.first, u.first,
-                    threadIdx.x % 32,   f.job.slots != nullptr};
+                    threadIdx.x % 32,   room.shared};
 #pragma unroll 1
     for (int h = 0; h < H; h++, p.room += D / 8 * S::PITCH)
         if (u.side == TQI_SIDE_K)
@@ -282,7 +283,7 @@ TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, uint32
                                    const uint8_t *slot, const WarpRoom &room, const Fetch &fetch) {
     using Shapes = FastShapes<D>;
     using Many = typename Shapes::Many;
-    if (u.fresh == 0) {
+    if (room.shared && u.fresh == 0) {
         fetch(next);
         return;
     }
@@ -308,7 +309,7 @@ TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, uint32
     store_unit<typename Shapes::Unit, D>(f, u, room);
 }
 
-template <int D>
+template <int D, bool SLOTS>
 __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     tqk_encode_fast(const __grid_constant__ FastEncodeJob f) {
     using Shapes = FastShapes<D>;
@@ -317,27 +318,29 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     uint32_t *flips = (uint32_t *)(shared + FLIPS_AT), warp = threadIdx.x / 32;
     uint8_t *slot = shared + shared_head<D>() + warp * (f.slot_bytes + f.room_bytes);
     WarpRoom room = {(uint32_t *)(slot + f.slot_bytes), scaled, flips,
-                     (Unit *)(shared + 64 + warp * UNIT_BYTES)};
+                     (Unit *)(shared + 64 + warp * UNIT_BYTES), SLOTS};
     if (threadIdx.x < 16)
         scaled[threadIdx.x] = f.book[threadIdx.x / 8].scaled[threadIdx.x % 8];
     for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32)
         flips[i] = f.flips[i];
     __syncthreads();
     wait_for_predecessor();
-    uint32_t n = units_of(f, Shapes::PARTS), first = warp * gridDim.x + blockIdx.x;
-    uint32_t step = unit_step(f, Shapes::PARTS, gridDim.x * FAST_WARPS), index;
+    uint32_t n = units_of(f, Shapes::PARTS), warps = gridDim.x * FAST_WARPS;
+    uint32_t step = SLOTS ? unit_step(f, Shapes::PARTS, warps) : warps;
+    uint32_t index = warp * gridDim.x + blockIdx.x;
     auto fetch = [&](uint32_t i) {
-        index = f.job.slots ? next_run(f, Shapes::PARTS, i, step, n) : i;
-        i = index;
+        if (SLOTS)
+            i = next_run(f, Shapes::PARTS, i, step, n);
+        index = i;
         if (i >= n)
             return;
-        Unit u = unit_at<Shapes::PARTS>(f, i, n);
+        Unit u = unit_at<Shapes::PARTS, SLOTS>(f, i, n);
         if (threadIdx.x % 32 == 0)
             *room.next = u;
         if (__popc(u.fresh) > Shapes::FEW_MAX)
             fill_slot<typename Shapes::Many>(f, u, u.first, slot);
     };
-    fetch(first < step ? first : n);
+    fetch(index < step ? index : n);
 #pragma unroll 1
     while (index < n) {
         __syncwarp();
@@ -351,8 +354,10 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
 
 template <int D> tq_status prepare_encode_fast() {
     uint32_t most = shared_head<D>() + FAST_WARPS * (slot_bytes<D>(TQ_F32) + room_bytes<D>(4));
-    return check(cudaFuncSetAttribute(tqk_encode_fast<D>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most),
+    const cudaFuncAttribute limit = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    TQI_TRY(check(cudaFuncSetAttribute(tqk_encode_fast<D, false>, limit, (int)most),
+                  "shared memory of the encoder"));
+    return check(cudaFuncSetAttribute(tqk_encode_fast<D, true>, limit, (int)most),
                  "shared memory of the encoder");
 }
 
@@ -373,7 +378,8 @@ template <int D> tq_status encode_fast(FastEncodeJob f, cudaStream_t stream) {
     LaunchShape shape = {blocks < limit ? blocks : limit, FAST_WARPS * 32,
                          shared_head<D>() + FAST_WARPS * (f.slot_bytes + f.room_bytes), stream,
                          false};
-    return launch(tqk_encode_fast<D>, shape, "tqk_encode_fast", f);
+    return launch(job.slots ? tqk_encode_fast<D, true> : tqk_encode_fast<D, false>, shape,
+                  "tqk_encode_fast", f);
 }
 
 #define TQI_FAST_ENCODE_INSTANCE(d)                                      \

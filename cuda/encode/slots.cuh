@@ -28,16 +28,17 @@ __device__ __forceinline__ bool run_begins(const EncodeJob &job, uint32_t row, u
 
 /* The run of a row with which one begins, by a whole warp. */
 __device__ __forceinline__ AppendPiece run_at(const EncodeJob &job, uint32_t row, uint32_t unit) {
-    uint32_t lane = threadIdx.x % 32, n = 0, in_unit;
-    int64_t first = job.slots[row];
+    const uint32_t page = job.pages.page_tokens;
+    uint32_t n = 0, in_run;
+    int64_t first = 0;
     do {
-        int64_t slot = first + n + lane;
-        in_unit = __ballot_sync(~0u, (uint64_t)row + n + lane < job.max_pieces &&
-                                         (uint64_t)(slot ^ first) < unit && is_slot(job, slot) &&
-                                         job.slots[row + n + lane] == slot);
-        n += in_unit == ~0u ? 32 : __ffs((int)~in_unit) - 1;
-    } while (in_unit == ~0u && n < unit);
-    uint32_t page = job.pages.page_tokens;
+        uint64_t at = (uint64_t)row + n + threadIdx.x % 32;
+        int64_t slot = at < job.max_pieces ? job.slots[at] : -1;
+        first = n ? first : __shfl_sync(~0u, slot, 0);
+        in_run = __ballot_sync(~0u, is_slot(job, slot) && slot - first == (int64_t)(at - row) &&
+                                        (uint64_t)(slot ^ first) < unit);
+        n += in_run == ~0u ? 32 : __ffs((int)~in_run) - 1;
+    } while (in_run == ~0u && n < unit);
     return AppendPiece{(uint32_t)(first >> (31 - __clz((int)page))), (uint32_t)first & (page - 1),
                        n, row};
 }

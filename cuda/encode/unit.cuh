@@ -26,8 +26,6 @@ TQI_ENCODE_INLINE AppendPiece piece_at(const FastEncodeJob &f, uint32_t i) {
     const EncodeJob &job = f.job;
     if (job.pieces)
         return job.pieces[i];
-    if (job.slots)
-        return run_at(job, i, GROUP);
     uint32_t in_launch = f.first_token + i * GROUP, page = in_launch / job.pages.page_tokens;
     uint64_t start = f.launch_start + in_launch;
     uint64_t from = max(start, job.length), to = min(start + GROUP, job.end);
@@ -49,11 +47,12 @@ TQI_ENCODE_INLINE uint32_t units_of(const FastEncodeJob &f, uint32_t parts) {
     return pieces * units_per_piece(f, parts);
 }
 
-/* From a warp's unit to its next, of `warps` warps. Runs of rows begin in few rows, often 32
- * apart: an odd number of rows lets every warp meet as many of them. */
+/* Of slots: from a warp's unit to its next, of `warps` warps. Runs of rows begin in few rows, often
+ * 32 apart: an odd number of rows lets every warp meet as many of them. */
 TQI_ENCODE_INLINE uint32_t unit_step(const FastEncodeJob &f, uint32_t parts, uint32_t warps) {
     uint32_t per_row = units_per_piece(f, parts), rows = warps / per_row;
-    return f.job.slots && rows ? (rows - (rows % 2 == 0)) * per_row : warps;
+    bool some = rows && rows < f.job.max_pieces; /* a warp has several rows */
+    return some ? (rows - (rows % 2 == 0)) * per_row : warps;
 }
 
 /* The first unit from i on, a step apart, with whose row a run begins; n where there is none. A
@@ -73,12 +72,12 @@ TQI_ENCODE_INLINE uint32_t next_run(const FastEncodeJob &f, uint32_t parts, uint
 
 /* Unit of `n`: keys first, then heads fastest; a unit takes one of PARTS of the tokens. Of slots
  * rows go slowest. */
-template <int PARTS>
+template <int PARTS, bool SLOTS>
 TQI_ENCODE_INLINE Unit unit_at(const FastEncodeJob &f, uint32_t index, uint32_t n) {
     const EncodeJob &job = f.job;
     Unit u;
     uint32_t row = 0;
-    if (job.slots) {
+    if (SLOTS) {
         n = units_per_piece(f, PARTS);
         row = index / n;
         index -= row * n;
@@ -88,7 +87,7 @@ TQI_ENCODE_INLINE Unit unit_at(const FastEncodeJob &f, uint32_t index, uint32_t 
     index -= index >= half ? half : 0;
     u.head = index % job.n_heads;
     index /= job.n_heads;
-    AppendPiece p = piece_at(f, job.slots ? row : index / PARTS);
+    AppendPiece p = SLOTS ? run_at(job, row, GROUP) : piece_at(f, index / PARTS);
     uint32_t first = p.slot % GROUP;
     u.fresh = (uint32_t)(((1ull << p.n) - 1) << first);
     u.first = PARTS > 1 ? index % PARTS * (GROUP / PARTS) : 0;

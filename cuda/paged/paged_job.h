@@ -26,6 +26,8 @@ struct ImportJob {
 
 /* Sequences to the step of a room, whose table is the caller's. */
 tq_status import_step(const ImportJob &job, cudaStream_t stream);
+/* The same and the plan of its only launch, by one kernel. */
+tq_status plan_import(const PlanJob &job, const ImportJob &from, cudaStream_t stream);
 
 /* ---- looking at ids, slots and lengths before they are used -----------------------------------
  */

@@ -173,7 +173,7 @@ static void as_batch(tq_layer_formats f, struct shape shape, uint32_t flags) {
     struct engine e;
     tq_batch *batch = NULL;
     tq_seq seqs[N];
-    if (!open_pair(&p, &shape, f) || !engine_open(&e, &p, 30, 8, 300))
+    if (!open_pair(&p, &shape, f) || !engine_open(&e, &p, 30, 16, 300))
         return;
     struct engine_step s = {.n_seqs = N, .n_append = {70, 1, 200}, .n_query = {1, 1, 1}};
     s.params = (tq_attend_params){.struct_size = sizeof s.params, .flags = flags};
