@@ -57,15 +57,35 @@ def measure(backend, batch, tokens, group):
         return None
 
 
+def measure_logits(dtype, batch, tokens, group):
+    """Milliseconds of q . k for all keys, by torch.matmul; float32 without TF32."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    k = torch.randn((batch * HEADS, tokens, DIM), device="cuda", dtype=dtype)
+    q = torch.randn((batch * HEADS, group, DIM), device="cuda", dtype=dtype)
+    out = torch.empty((batch * HEADS, group, tokens), device="cuda", dtype=dtype)
+    return time_graph(lambda i: torch.matmul(q, k.transpose(1, 2), out=out), 1, 10)
+
+
+def all_logits(rows):
+    for group in (1, 8):
+        for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+            ms = measure_logits(dtype, 16, 32768, group)
+            print("logits %-8s  16 x  32768  group %d dim 128  %8.4f ms" % (name, group, ms))
+            rows.append({"op": "logits", "peer": "matmul " + name, "batch": 16, "tokens": 32768,
+                         "group": group, "ms": ms, "torch": torch.__version__})
+            torch.cuda.empty_cache()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--json")
+    parser.add_argument("--logits", action="store_true", help="logits alone")
     args = parser.parse_args()
     rows = []
     print("torch %s, CUDA %s, cuDNN %s, %s" % (torch.__version__, torch.version.cuda,
                                                torch.backends.cudnn.version(),
                                                torch.cuda.get_device_name()))
-    for batch, tokens in [(1, 32768), (4, 32768), (16, 32768), (64, 32768), (64, 4096)]:
+    for batch, tokens in [] if args.logits else [(1, 32768), (4, 32768), (16, 32768), (64, 32768), (64, 4096)]:
         for name, backend in BACKENDS:
             ms = measure(backend, batch, tokens, 8)
             if ms:
@@ -73,6 +93,7 @@ def main():
                 rows.append({"op": "attend", "peer": name, "batch": batch, "tokens": tokens,
                              "ms": ms, "torch": torch.__version__})
             torch.cuda.empty_cache()
+    all_logits(rows)
     if args.json:
         with open(args.json, "w", encoding="ascii") as out:
             json.dump(rows, out, indent=1)

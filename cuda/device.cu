@@ -49,8 +49,9 @@ static tq_status select_kernels(const tqi_device *device, const tqi_kernels *ker
                                 tqi_layer *layer, uint32_t group) {
     (void)device;
     (void)kernels;
-    const FastKernel *fast = find_fast(layer->k.format->id, layer->v.format->id, layer->k.layout,
-                                       layer->v.layout, group);
+    const FastKernel *fast =
+        find_fast(layer->k.format->id, layer->v.format->id, layer->k.layout, layer->v.layout, group,
+                  KernelChoice{device->arithmetics, device->flags});
     const char *encoder = fast_encoder_name(layer->k.format->id, layer->v.format->id,
                                             layer->k.layout, layer->v.layout);
     layer->kernel_name[TQ_OP_ENCODE_K] = encoder ? encoder : "tqk_encode_any";
@@ -151,9 +152,13 @@ static void fill_device(int32_t index, tqi_device *out) {
 
 } /* namespace tqi */
 
-tq_status tqi_cuda_device(int32_t index, tqi_device *out) {
+tq_status tqi_cuda_device(int32_t index, uint32_t flags, tqi_device *out) {
     TQI_TRY(tqi::find_device(index));
+    tqi::DeviceGuard guard(index);
+    TQI_TRY(guard.status());
     tqi::fill_device(index, out);
+    out->flags = flags;
+    out->arithmetics = tqi::arithmetics_that_run();
     return TQ_OK;
 }
 

@@ -65,6 +65,7 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     job->q_scale = room->q_scale;
     job->q_half = room->q_half;
     job->arrived = room->arrived;
+    job->planes = kernel->arithmetic != ON_CONVERTED;
     return shape_block(s, kernel, job);
 }
 
@@ -90,7 +91,7 @@ tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &c
     /* rows of one query token decide, so that a layer has one kernel */
     if (!call.window && call.softcap == 0)
         out->fast = find_fast(job->call.k.format, job->call.v.format, job->call.k.layout,
-                              job->call.v.layout, call.group);
+                              job->call.v.layout, call.group, s->choice);
     if (out->fast) {
         TQI_TRY(fill_fast(s, room, layer_of(call.layer), out->fast, job));
         job->whole = out->fast->whole && !call.invariant && few_rows &&

@@ -48,6 +48,7 @@ tq_status open_state(const tqi_device *device, const tqi_device_config *config, 
         return TQ_ERR_OUT_OF_MEMORY;
     s->heap = config->heap;
     s->index = device->index;
+    s->choice = KernelChoice{device->arithmetics, device->flags};
     tq_status status = fill_state(s, config);
     if (status != TQ_OK) {
         close_state(s);
@@ -217,7 +218,7 @@ static tq_status make_room(State *s, const tqi_layer *layer) {
     TQI_TRY(encode_fast_prepare(side));
     TQI_TRY(prepare_fast(side[0], side[1]));
     const FastKernel *fast = find_fast(side[0].format, side[1].format, side[0].layout,
-                                       side[1].layout, s->n_q_heads / s->n_kv_heads);
+                                       side[1].layout, s->n_q_heads / s->n_kv_heads, s->choice);
     const KernelShape any = {ANY_ROWS, s->n_sms * ANY_BLOCKS_PER_SM};
     bool is_new = add_shape(s, any);
     if (side[0].sketch_flips && !s->sketches)

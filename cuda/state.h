@@ -27,7 +27,8 @@ struct State {
     bool sketches;         /* a layer has a sketch: queries carry their projection */
     uint32_t shared_limit; /* bytes of a block */
     uint32_t overlap;      /* launches may overlap */
-    uint32_t *table;       /* page ids of the sequence at hand, [max_pages] */
+    KernelChoice choice;
+    uint32_t *table; /* page ids of the sequence at hand, [max_pages] */
     uint64_t max_pages;
     /* Copies of shared pages, between use_stream() and append(). */
     cudaStream_t copy_stream;

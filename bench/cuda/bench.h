@@ -36,6 +36,8 @@ void *copy_data(size_t n);
 
 /* ---- run.c ---------------------------------------------------------------------------------- */
 
+extern uint32_t context_flags; /* TQ_CONTEXT_* of the runs to come */
+
 struct bench {
     const char *variant;
     uint32_t batch, group, dim;
@@ -86,5 +88,17 @@ struct paged {
 void open_paged(struct paged *p, struct run *r);
 void close_paged(struct paged *p);
 launch_fn paged_attend_once, paged_append_once, paged_step_once;
+
+/* ---- run_logits.c --------------------------------------------------------------------------- */
+
+/* Logits of one query token over 4-bit keys: milliseconds, and those of plain reads of the same
+ * keys in 4, 16 and 32 bits, which write nothing. */
+struct logits_row {
+    uint32_t batch, tokens, group;
+    double ms, read_ms, bf16_ms, f32_ms, key_bytes, logit_bytes, error;
+};
+typedef void logits_row_fn(const struct logits_row *r);
+/* batch sequences of tokens, a multiple of 4096; group at most 8. */
+void run_logits(uint32_t batch, uint32_t tokens, uint32_t group, logits_row_fn *print);
 
 #endif

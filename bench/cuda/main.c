@@ -1,9 +1,10 @@
 /*
- * bench_cuda [--json FILE] [--commit ID] [--quick | --append] [--paged] [--case
- * VARIANT,BATCH,TOKENS,GROUP,DIM]...: decode attention and append on a GPU through tq.h, against a
- * plain read of the same bytes in the same run. With --case the named cases of attention alone
- * (of append where VARIANT is append:NAME), with --append appends alone. bench/gpu_tables.py makes
- * tables and plots of the JSON.
+ * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --logits] [--paged] [--case
+ * VARIANT,BATCH,TOKENS,GROUP,DIM]... [--fp8 native|converted]: decode attention and append on a GPU
+ * through tq.h, against a plain read of the same bytes in the same run. With --case the named cases
+ * of attention alone (of append where VARIANT is append:NAME), with --append
+ * appends alone, with --logits the scores of 4-bit keys alone (logits.h).
+ * bench/gpu_tables.py makes tables and plots of the JSON.
  *
  * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
  * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan
@@ -85,6 +86,7 @@ static void run_attend(struct bench b) {
     print_json("step", &r, step, read);
     if (with_paged)
         run_paged(&r, launches, read);
+    printf("  %s", tq_cache_kernel_name(r.cache, 0, TQ_OP_SCORE));
     if (b.batch == 1)
         printf("  tq_attend %8.4f ms", time_graph(call_once, &r, r.sets, launches));
     printf("\n");
@@ -116,6 +118,27 @@ static void run_append(const char *variant, uint32_t batch, uint32_t tokens, uin
     if (with_paged)
         print_json("paged_append", &r, paged, 0);
     close_run(&r);
+}
+
+static void print_logits(const struct logits_row *r) {
+    printf("logits 4 bits %3u x %6u  group %2u dim 128  %8.4f ms  error %.1e  reads of the keys: "
+           "4 bits %.4f bf16 %.4f (%.2fx) f32 %.4f ms (%.2fx)\n",
+           r->batch, r->tokens, r->group, r->ms, r->error, r->read_ms, r->bf16_ms,
+           r->bf16_ms / r->ms, r->f32_ms, r->f32_ms / r->ms);
+    fflush(stdout);
+    if (json)
+        fprintf(json,
+                "%s\n{\"op\": \"logits\", \"variant\": \"4bit_nc\", \"batch\": %u, \"tokens\": %u, "
+                "\"group\": %u, \"dim\": 128, \"kv_heads\": %d, \"ms\": %.6f, \"bytes\": %.0f, "
+                "\"logit_bytes\": %.0f, \"read_ms\": %.6f, \"bf16_read_ms\": %.6f, "
+                "\"f32_read_ms\": %.6f}",
+                json_rows++ ? "," : "", r->batch, r->tokens, r->group, HEADS, r->ms, r->key_bytes,
+                r->logit_bytes, r->read_ms, r->bf16_ms, r->f32_ms);
+}
+
+static void run_all_logits(void) {
+    run_logits(16, 32768, 1, print_logits);
+    run_logits(16, 32768, 8, print_logits);
 }
 
 static const char *const variants[] = {"bf16",    "fp8",     "int8",   "k8v4",
@@ -175,6 +198,7 @@ static void run_all(int quick) {
         run_attend((struct bench){study[v], 16, 8, 128, 32768, 0});
         run_attend((struct bench){study[v], 64, 8, 64, 32768, 0});
     }
+    run_all_logits();
     if (!quick)
         run_more();
     run_appends(quick);
@@ -201,18 +225,22 @@ static void run_case(char *text) {
 
 struct options {
     const char *json, *commit;
-    int quick, append, cases, paged;
+    int quick, append, cases, logits, paged;
 };
 
 static struct options read_options(int argc, char **argv) {
     struct options o = {.commit = "unknown"};
     for (int i = 1; i < argc; i++) {
         o.quick |= strcmp(argv[i], "--quick") == 0;
+        o.logits |= strcmp(argv[i], "--logits") == 0;
         o.append |= strcmp(argv[i], "--append") == 0;
         o.paged |= strcmp(argv[i], "--paged") == 0;
         o.cases |= strcmp(argv[i], "--case") == 0;
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             o.json = argv[++i];
+        else if (strcmp(argv[i], "--fp8") == 0 && i + 1 < argc)
+            context_flags =
+                strcmp(argv[++i], "native") == 0 ? TQ_CONTEXT_FP8_NATIVE : TQ_CONTEXT_FP8_CONVERTED;
         else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
             o.commit = argv[++i];
     }
@@ -238,7 +266,9 @@ int main(int argc, char **argv) {
     for (int i = 1; i + 1 < argc; i++)
         if (strcmp(argv[i], "--case") == 0)
             run_case(argv[++i]);
-    if (o.append)
+    if (o.logits)
+        run_all_logits();
+    else if (o.append)
         run_appends(o.quick);
     else if (!o.cases)
         run_all(o.quick);

@@ -6,6 +6,8 @@
 #define COLD_BYTES 400e6 /* of all sets together, several times the L2 cache */
 enum { CHUNK = 1024 };
 
+uint32_t context_flags;
+
 /* ---- sequences ------------------------------------------------------------------------------ */
 
 uint64_t run_length(const struct bench *b, uint32_t index) {
@@ -135,7 +137,8 @@ static void create_cache(struct run *r, uint32_t new_tokens) {
 }
 
 void open_run(struct run *r, struct bench b, uint32_t new_tokens) {
-    tq_context_config context = {.struct_size = sizeof context, .device = TQ_DEVICE_CUDA};
+    tq_context_config context = {
+        .struct_size = sizeof context, .flags = context_flags, .device = TQ_DEVICE_CUDA};
     memset(r, 0, sizeof *r);
     r->b = b;
     r->new_tokens = new_tokens;

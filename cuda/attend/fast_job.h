@@ -12,33 +12,53 @@ namespace tqi {
 struct FastJob {
     AttendJob call;        /* queries are not used */
     uint32_t warps, slots; /* of a block; page slots of a warp */
+    uint32_t planes;       /* queries become planes of e4m3 (e4m3.cuh) */
     uint32_t whole;        /* the stream kernel prepares and merges by itself */
     uint32_t *arrived;     /* [item] whole: blocks that have left their piece */
     uint32_t page_bytes;   /* of call.pages, in 32 bits */
     float k_step;          /* of the integers of K, 1 for float formats */
     uint32_t table[2][2];  /* K, V: values of the book as bytes */
     /* Workspace: */
-    uint32_t *fragments; /* [item, whole: block][NT][word][lane] */
+    uint32_t *fragments; /* [item, whole: block][NT, e4m3: query_blocks(NT)][word][lane] */
     float *q_scale;      /* [item or block][row of the item] */
     int32_t *q_half;     /* the same: half the sum of the query's integers */
+};
+
+/* What the MMAs of a kernel multiply. */
+enum Arithmetic : uint32_t {
+    ON_CONVERTED, /* integers, or 16-bit floats that e4m3 becomes in registers */
+    ON_E4M3_MMA,  /* e4m3, by mma.sync: sm_89, sm_120 */
+    ON_WGMMA,     /* e4m3, by wgmma: sm_90a */
+    N_ARITHMETICS
 };
 
 /* A kernel for one pair of formats, head dim and tile height. */
 struct FastKernel {
     uint32_t k_format, v_format, dim, heads; /* heads: rows of an item, 4 NT */
-    uint32_t warps, slots; /* of a block; page slots of a warp: fewer where they do not fit */
-    uint32_t whole;        /* can do without prepare and merge, by itself, for few items */
+    /* Of a block; page slots of a warp: fewer where they do not fit. On wgmma a warpgroup takes
+     * the place of a warp. */
+    uint32_t warps, slots;
+    uint32_t whole; /* can do without prepare and merge, by itself, for few items */
     const char *name;
     uint32_t blob_bytes;
     /* Shared memory of a block. */
     size_t (*shared)(uint32_t warps, uint32_t slots);
     tq_status (*prepare)(); /* once per device */
     tq_status (*run)(const FastJob &job, cudaStream_t stream);
+    Arithmetic arithmetic;
+    uint32_t faster; /* than the kernel on converted numbers, as measured */
+    bool (*runs)();  /* whether its code is there for the current GPU; NULL = always */
 };
+
+/* Which kernels may serve: by Arithmetic, whether the current GPU runs it; TQ_CONTEXT_FP8_*. */
+struct KernelChoice {
+    uint32_t runs, flags;
+};
+uint32_t arithmetics_that_run();
 
 /* The kernel for a layer, NULL when there is none: then attend_any() serves. */
 const FastKernel *find_fast(uint32_t k_format, uint32_t v_format, const tqi_layout &k,
-                            const tqi_layout &v, uint32_t rows);
+                            const tqi_layout &v, uint32_t rows, const KernelChoice &choice);
 /* Once per device and layer. */
 tq_status prepare_fast(const Side &k, const Side &v);
 

@@ -15,18 +15,44 @@ static const FastKernel *const all[] = {
 
 enum { N_KERNELS = sizeof all / sizeof *all };
 
-/* Pages of 64 tokens; of the kernels for the formats the lowest tile that takes all rows of a
- * kv head, else the highest. */
+uint32_t arithmetics_that_run() {
+    uint32_t runs = 0;
+    for (const FastKernel *f : all)
+        if (!(runs >> f->arithmetic & 1) && (!f->runs || f->runs()))
+            runs |= 1u << f->arithmetic;
+    return runs;
+}
+
+/* Native kernels of e4m3 where they are asked for or, unless they must not, faster. */
+static bool is_candidate(const FastKernel &f, const KernelChoice &choice) {
+    if (f.arithmetic == ON_CONVERTED)
+        return true;
+    if (!(choice.runs >> f.arithmetic & 1) || choice.flags & TQ_CONTEXT_FP8_CONVERTED)
+        return false;
+    return f.faster || choice.flags & TQ_CONTEXT_FP8_NATIVE;
+}
+
+/* The lowest tile that takes all rows of a kv head, else the highest; of kernels alike the native
+ * one. A native tile of any height comes first where it is asked for. */
+static bool is_better(const FastKernel &f, const FastKernel &best, uint32_t rows,
+                      const KernelChoice &choice) {
+    if (choice.flags & TQ_CONTEXT_FP8_NATIVE &&
+        (f.arithmetic == ON_CONVERTED) != (best.arithmetic == ON_CONVERTED))
+        return f.arithmetic != ON_CONVERTED;
+    if (f.heads == best.heads)
+        return f.arithmetic > best.arithmetic;
+    return best.heads < rows ? f.heads > best.heads : f.heads >= rows && f.heads < best.heads;
+}
+
+/* Pages of 64 tokens. */
 const FastKernel *find_fast(uint32_t k_format, uint32_t v_format, const tqi_layout &k,
-                            const tqi_layout &v, uint32_t rows) {
+                            const tqi_layout &v, uint32_t rows, const KernelChoice &choice) {
     const FastKernel *best = nullptr;
     for (const FastKernel *f : all) {
         if (f->k_format != k_format || f->v_format != v_format || f->dim != k.dim ||
-            f->dim != v.dim || k.tokens != 64)
+            f->dim != v.dim || k.tokens != 64 || !is_candidate(*f, choice))
             continue;
-        bool better = !best || (best->heads < rows ? f->heads > best->heads
-                                                   : f->heads >= rows && f->heads < best->heads);
-        if (better)
+        if (!best || is_better(*f, *best, rows, choice))
             best = f;
     }
     return best;

@@ -98,6 +98,10 @@ TQI_INLINE uint2 load_shared8(uint32_t at) {
     return r;
 }
 
+TQI_INLINE void store_shared4(uint32_t at, uint32_t word) {
+    asm volatile("st.shared.u32 [%0],%1;" ::"r"(at), "r"(word) : "memory");
+}
+
 /* ---- copies into slots ---------------------------------------------------------------------- */
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -1,7 +1,8 @@
 /*
  * A query row to what the stream kernels read: rotated, and for the tensor cores as B operands,
  * 16-bit fixed point in two bytes against the row's largest magnitude (integer keys) or a pair
- * of 16-bit floats against a power of two, which keeps 16-bit queries exact. The softmax scale
+ * of 16-bit floats or three e4m3 (e4m3.cuh) against a power of two, which keeps 16-bit queries
+ * exact. The softmax scale
  * goes into the unit, but its sign into the row, as units are positive.
  */
 #ifndef TQI_CUDA_ATTEND_PREPARE_ROW_CUH
@@ -10,6 +11,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "attend/e4m3.cuh"
 #include "attend/fast_job.h"
 #include "attend/row_group.cuh"
 #include "attend/row_index.cuh"
@@ -127,6 +129,28 @@ __device__ __forceinline__ void store_floats(const FastJob &job, const RowPlace 
     });
 }
 
+/* The same as planes of e4m3; the row's largest magnitude becomes one of [128, 256). */
+template <class Row>
+__device__ __forceinline__ void store_planes(const FastJob &job, const RowPlace &p, bool in, int e,
+                                             Row &row) {
+    uint32_t dim = job.call.k.layout.dim, words = dim / 16, rows = job.call.item_rows;
+    uint32_t nt = p.in_item / 4, column = 8 * (p.in_item % 4);
+    size_t first_block = (size_t)p.item * query_blocks(rows / 4);
+    row.each([&](uint32_t first, float *x) {
+        uint32_t t = first / (dim / 4), word = (first - t * (dim / 4)) / 4, plane[3];
+        for (int i = 0; i < 4; i++)
+            x[i] = ldexpf(x[i], 7 - e);
+        query_planes(x, plane);
+        if (!in)
+            return;
+        uint32_t *block = job.fragments + ((first_block + nt) * words + word) * 32;
+        uint32_t *third = job.fragments + ((first_block + rows / 4 + nt / 2) * words + word) * 32;
+        block[column + t] = plane[0];
+        block[column + 4 + t] = plane[1];
+        third[column + nt % 2 * 4 + t] = plane[2];
+    });
+}
+
 template <class Row>
 __device__ __forceinline__ void to_operands(const FastJob &job, const RowPlace &p, bool in,
                                             float shift, Row &row) {
@@ -146,8 +170,11 @@ __device__ __forceinline__ void to_operands(const FastJob &job, const RowPlace &
         unit *= largest / TQI_LARGEST_INTEGER;
     } else {
         int e = largest > 0 ? ilogbf(largest) : 0;
-        store_floats(job, p, in, e, row);
-        unit = ldexpf(unit, e) + (largest - largest); /* NaN stays */
+        if (job.planes)
+            store_planes(job, p, in, e, row);
+        else
+            store_floats(job, p, in, e, row);
+        unit = ldexpf(unit, job.planes ? e - 7 : e) + (largest - largest); /* NaN stays */
         unit *= s.layout.kind == TQI_KIND_FP8 ? s.scale[p.kv_head] : 1;
     }
     if (in && row.lane == 0) {

@@ -51,8 +51,9 @@ template <class T>
 TQI_INLINE void prepare_item(const FastJob &job, const Item &i, uint32_t warp, uint32_t lane) {
     using Row = RowOfDim<T::D>;
     constexpr uint32_t per_warp = 32 / Row::LANES;
+    const uint32_t warps = blockDim.x / 32;
     tqi_segment s = fresh(&job.call.step.segments[i.segment]);
-    for (uint32_t first = warp * per_warp; first < T::HEADS; first += job.warps * per_warp) {
+    for (uint32_t first = warp * per_warp; first < T::HEADS; first += warps * per_warp) {
         uint32_t r = first + lane / Row::LANES;
         bool in = r < i.rows.n_rows;
         RowPlace p = place_of(job.call, s, i.rows, blockIdx.x, in ? r : 0);
@@ -93,11 +94,12 @@ TQI_INLINE void merge_item(const FastJob &job, const Item &i, uint32_t *flag, ui
                            uint32_t lane) {
     using Row = RowOfDim<T::D>;
     constexpr uint32_t per_warp = 32 / Row::LANES;
+    const uint32_t warps = blockDim.x / 32;
     tqi_pieces pieces = fresh(&job.call.schedule.pieces[i.index]);
     tqi_segment s = fresh(&job.call.step.segments[i.segment]);
     if (!is_last(job, i, pieces.n, flag))
         return;
-    for (uint32_t first = warp * per_warp; first < T::HEADS; first += job.warps * per_warp) {
+    for (uint32_t first = warp * per_warp; first < T::HEADS; first += warps * per_warp) {
         uint32_t r = first + lane / Row::LANES;
         bool in = r < i.rows.n_rows;
         RowPlace p = place_of(job.call, s, i.rows, blockIdx.x, in ? r : 0);

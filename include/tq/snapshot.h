@@ -22,8 +22,16 @@ extern "C" {
  *  Sequences as bytes in host memory: to keep prefixes in files, to move sequences between
  *  machines, CPU and GPU. The bytes are those of docs/FORMAT.md: little-endian, versioned, every
  *  byte under a checksum, and the same whatever device they come from. A loaded sequence goes on
- *  bit for bit as the saved one would, but for one thing: of tokens that a cache keeps in 16 bits
- *  (tq_cache_config::sink_tokens, recent_tokens) the codes are saved and copied, not yet the rows.
+ *  bit for bit as the saved one would.
+ *
+ *  Tokens that a cache keeps in 16 bits (tq_cache_config::sink_tokens, recent_tokens) are saved,
+ *  loaded and copied with their rows and their codes. Settings of the two caches may differ: a
+ *  token is exact in the new place when its rows are there and the settings of that cache keep it,
+ *  as one of the first tokens with all before it exact, or as one of the last with all behind it
+ *  exact; else it is what its codes make of it, for ever. So the window in front of loaded tokens
+ *  goes on when all of these are exact, and ends when not; a cache without such settings, or on a
+ *  GPU, takes the codes. A layer that has not kept a row takes over the rows' 16-bit type; rows of
+ *  another type than those that a layer keeps are refused with ::TQ_ERR_MISMATCH.
  *  @{ */
 
 /** What the header of a snapshot says. Output struct. */
@@ -40,6 +48,8 @@ typedef struct tq_blob_info {
     uint64_t n_tokens;       /**< Tokens saved. */
     uint64_t first_token;    /**< Place of the first of them in the sequence that was saved. */
     uint64_t n_bytes;        /**< Bytes of the whole snapshot. */
+    uint32_t sink_tokens;    /**< Of the cache that was saved: it kept so many first tokens, */
+    uint32_t recent_tokens;  /**< and so many last ones, in 16 bits. Loading needs neither. */
 } tq_blob_info;
 
 /** @brief Bytes that tq_seq_save() would write now.
@@ -58,7 +68,8 @@ TQ_API tq_status tq_seq_blob_size(const tq_cache *cache, tq_seq seq, size_t *out
  *  @retval TQ_ERR_DEVICE reading failed; buf may be partly written
  *
  *  The bytes depend on the tokens and on nothing else: equal sequences of equal caches give equal
- *  snapshots. Means and fp8 scales are included, so that a cache can be made from a snapshot. */
+ *  snapshots. Means, fp8 scales, sink_tokens and recent_tokens are included, so that a cache can be
+ *  made from a snapshot. */
 TQ_API tq_status tq_seq_save(const tq_cache *cache, tq_seq seq, void *buf, size_t size,
                              size_t *written);
 /** @brief Saves some tokens of a sequence, for instance a prefix. Synchronizing.
@@ -70,17 +81,20 @@ TQ_API tq_status tq_seq_save(const tq_cache *cache, tq_seq seq, void *buf, size_
  *  @return else as tq_seq_save()
  *
  *  Tokens become tokens 0, 1, ... of the snapshot; their keys keep the position that RoPE gave
- *  them. A range that starts at a multiple of page_tokens is fastest. */
+ *  them. What is exact of them is saved so, as if the sequence had been cut to end with the range
+ *  and the tokens before it removed. A range that starts at a multiple of page_tokens is fastest.
+ */
 TQ_API tq_status tq_seq_save_range(const tq_cache *cache, tq_seq seq, uint64_t first,
                                    uint64_t n_tokens, void *buf, size_t size, size_t *written);
 /** @brief Creates a sequence from a snapshot. Synchronizing.
  *  @param cache a cache of the same layers, kv heads, head dims, page_tokens, seed, formats, means
- *  and scales; device, n_q_heads and pool size do not matter
+ *  and scales; device, n_q_heads, pool size, sink_tokens and recent_tokens do not matter
  *  @param buf a snapshot in host memory, any alignment; may come from anywhere
  *  @param size its bytes, no more and no less @param[out] out the new id; untouched on failure
  *  @retval TQ_ERR_CORRUPT no snapshot, cut off, or changed
  *  @retval TQ_ERR_VERSION of a newer library, or of another page format
- *  @retval TQ_ERR_MISMATCH of another configuration; tq_last_error() names the field
+ *  @retval TQ_ERR_MISMATCH of another configuration, or with rows of another 16-bit type;
+ *  tq_last_error() names the field
  *  @retval TQ_ERR_INVALID_STATE max_seqs sequences exist already
  *  @retval TQ_ERR_OUT_OF_PAGES, TQ_ERR_OUT_OF_MEMORY no room: nothing was loaded
  *

@@ -251,13 +251,21 @@ typedef struct tq_executor {
 /** Configuration of a context. All fields may be zero. */
 typedef struct tq_context_config {
     uint32_t struct_size;           /**< sizeof(tq_context_config). */
-    uint32_t flags;                 /**< None yet; must be 0. */
+    uint32_t flags;                 /**< ::TQ_CONTEXT_FP8_NATIVE or such; 0 as a rule. */
     tq_device device;               /**< Where caches live; default ::TQ_DEVICE_CPU. */
     int32_t device_index;           /**< Ordinal of the GPU; 0 on the CPU. */
     uint64_t cpu_features_disabled; /**< TQ_CPU_* bits to ignore; all ones = reference kernels. */
     const tq_allocator *allocator;  /**< NULL = the C library's aligned allocation. */
     const tq_executor *executor;    /**< NULL = the calling thread does all work. */
 } tq_context_config;
+
+/** Attention over fp8 keys and values multiplies e4m3 on the tensor cores wherever the GPU and the
+ *  build can, within 2e-3 of exact attention. Without a flag the faster way for the shape runs;
+ *  tq_cache_kernel_name() tells which. */
+#define TQ_CONTEXT_FP8_NATIVE 1u
+/** Attention over fp8 never does: e4m3 becomes f16 in registers. Not together with
+ *  ::TQ_CONTEXT_FP8_NATIVE. Neither flag means anything on the CPU. */
+#define TQ_CONTEXT_FP8_CONVERTED 2u
 
 #define TQ_CPU_AVX2 (UINT64_C(1) << 0)       /**< x86 AVX2 and FMA. */
 #define TQ_CPU_AVX512 (UINT64_C(1) << 1)     /**< x86 AVX-512 F, BW, DQ, VL. */
@@ -468,15 +476,14 @@ typedef struct tq_cache_config {
     uint64_t max_pages; /**< Pages, each for all layers; 0 = grow on demand (CPU only). */
     uint64_t seed;      /**< Of rotation and sketch; part of the identity of codes. */
     /** First tokens of a sequence that are kept in 16 bits beside their codes; rounded up to a
-     *  multiple of 16, at most 2^20. The type is that of a layer's first append, bf16 for f32.
-     *  CPU only. */
+     *  multiple of 16, at most 2^20. The type is that of a layer's first append, bf16 for f32, or
+     *  of rows that were loaded or copied before. CPU only. */
     uint32_t sink_tokens;
     /** Last tokens that are kept so, at most 2^20: codes are then made of the rows rounded to
      *  16 bits. A token leaves the window for ever: in tq_append() when the layer has got
-     *  recent_tokens more, in a batch at commit. What is exact stays so in forks and after
-     *  truncation; saved and copied tokens, and those behind a removed range, are codes, and
-     *  so is the window in front of a removed range or of loaded tokens, as a window is one
-     *  run of tokens. */
+     *  recent_tokens more, in a batch at commit. What is exact stays so in forks, snapshots and
+     *  copies, when other tokens are cut off or removed, and when sequences are reordered. A
+     *  window is one run of tokens: one that ends in codes (see tq/snapshot.h) is over. */
     uint32_t recent_tokens;
 } tq_cache_config;
 
@@ -654,11 +661,11 @@ TQ_API tq_status tq_seq_truncate(tq_cache *cache, tq_seq seq, uint64_t n_tokens)
  *  @retval TQ_ERR_OUT_OF_PAGES shared pages have to be written and no page is free for a copy
  *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed
  *
- *  Codes of the tokens behind move up as they are and decode to the same rows. A multiple of
- *  page_tokens costs one page, whatever the length; else all pages behind are written again.
- *  Keys keep the position that RoPE gave them: they were rotated afterwards, and no rotation of
- *  codes can change it. examples/shift_positions.c gives keys new positions by decoding,
- *  turning and coding them again. */
+ *  Codes of the tokens behind move up as they are and decode to the same rows; so do rows that are
+ *  kept in 16 bits. A multiple of page_tokens costs one page, whatever the length; else all pages
+ * behind are written again. Keys keep the position that RoPE gave them: they were rotated
+ * afterwards, and no rotation of codes can change it. examples/shift_positions.c gives keys new
+ * positions by decoding, turning and coding them again. */
 TQ_API tq_status tq_seq_remove(tq_cache *cache, tq_seq seq, uint64_t first, uint64_t n_tokens);
 /** @brief Sequences take over each other's tokens, all at once, as beam search does it.
  *  @param cache a cache @param n_seqs entries of both lists; 0 does nothing
@@ -826,6 +833,9 @@ TQ_API tq_status tq_codec_encode(const tq_codec *codec, uint64_t n_rows, const t
 TQ_API tq_status tq_codec_decode(const tq_codec *codec, uint64_t n_rows, const void *codes,
                                  const tq_rows_out *rows);
 /** @brief Estimates inner products of one query with coded rows, without decoding them.
+ *
+ *  Up to a dim of 1024 by the kernels of attention, 16 rows at a time; longer rows by the
+ *  reference. A row's estimate does not depend on the rows beside it.
  *  @param codec a codec
  *  @param query dim elements; token_stride and head_stride are not used and must be 0;
  *  elements that are not finite are replaced as in tq_codec_encode()

@@ -1,7 +1,10 @@
 #include "api/objects.h"
+#include "encode/codec_page.h"
 #include "encode/codec_rows.h"
 
-enum { MAX_CODEC_DIM = 4096 };
+/* Longer rows are scored by the reference: fixed-point queries would have too few bits, since
+ * their sums must fit 32. */
+enum { MAX_CODEC_DIM = 4096, MAX_FAST_DIM = 1024 };
 
 struct tq_codec {
     struct tqi_heap heap; /* holds the codec itself */
@@ -28,8 +31,22 @@ static tq_status check_config(const tq_context *ctx, const tq_codec_config *c,
     return TQ_OK;
 }
 
-/* The row form is always coded and read by the reference: one row has nothing to share. */
-static tq_status fill(tq_codec *codec, const tq_codec_config *c, const struct tqi_format *f) {
+/* Dots run in the level that has kernels for keys of the format; the values of its pages are not
+ * there to be read. */
+static void choose_kernels(tq_codec *codec, const struct tqi_kernels *kernels, uint32_t dim) {
+    const struct tqi_format *f = codec->rows.rows.format, *v = tqi_format_by_id(TQ_FORMAT_LM2);
+    struct tqi_page_layout page;
+    tqi_page_layout_make(&page, f, dim, v, dim, TQI_CODEC_PAGE_TOKENS);
+    codec->rows.keys = codec->rows.rows;
+    codec->rows.keys.layout = page.k;
+    codec->rows.page_bytes = page.bytes;
+    codec->rows.encode = tqi_kernels_encode(kernels, f->id);
+    codec->rows.score =
+        dim > MAX_FAST_DIM ? tqi_level_ref() : tqi_kernels_attend(kernels, f->id, v->id);
+}
+
+static tq_status fill(tq_codec *codec, const tq_context *ctx, const tq_codec_config *c,
+                      const struct tqi_format *f) {
     struct tqi_layout layout;
     codec->n_flips = tqi_rows_flips(f, c->dim);
     codec->flips = tqi_calloc(&codec->heap, codec->n_flips, sizeof *codec->flips);
@@ -37,7 +54,7 @@ static tq_status fill(tq_codec *codec, const tq_codec_config *c, const struct tq
         return TQ_ERR_OUT_OF_MEMORY;
     codec->rows.row_bytes = tqi_row_layout_make(&layout, f, c->dim);
     tqi_rows_init(&codec->rows.rows, f, &layout, c->seed, codec->flips);
-    codec->rows.encode = codec->rows.score = tqi_level_ref();
+    choose_kernels(codec, &ctx->kernels, c->dim);
     return TQ_OK;
 }
 
@@ -52,7 +69,7 @@ tq_status tq_codec_create(tq_context *ctx, const tq_codec_config *config, tq_cod
     if (!codec)
         return TQ_ERR_OUT_OF_MEMORY;
     codec->heap = heap;
-    tq_status status = fill(codec, &c, format);
+    tq_status status = fill(codec, ctx, &c, format);
     if (status != TQ_OK) {
         tq_codec_destroy(codec);
         return status;

@@ -2,6 +2,8 @@
 
 #include "api/objects.h"
 
+enum { FP8_FLAGS = TQ_CONTEXT_FP8_NATIVE | TQ_CONTEXT_FP8_CONVERTED };
+
 /* Copies a hook struct that the configuration points at. */
 static tq_status hooks(const tq_context_config *config, const struct tqi_device *device,
                        struct tqi_heap *heap, struct tqi_executor *executor) {
@@ -21,7 +23,7 @@ static tq_status find_device(const tq_context_config *config, struct tqi_device 
     TQI_REQUIRE(config->device == TQ_DEVICE_CPU || config->device == TQ_DEVICE_CUDA,
                 "device: %d is neither TQ_DEVICE_CPU nor TQ_DEVICE_CUDA", config->device);
     if (config->device == TQ_DEVICE_CUDA)
-        return tqi_cuda_device(config->device_index, out);
+        return tqi_cuda_device(config->device_index, config->flags, out);
     TQI_REQUIRE(config->device_index == 0, "device_index: %d, but there is one CPU device, 0",
                 config->device_index);
     tqi_cpu_device(out);
@@ -36,7 +38,9 @@ tq_status tq_context_create(const tq_context_config *config, tq_context **out) {
     TQI_REQUIRE(out != NULL, "out: must not be NULL");
     if (config)
         TQI_TRY(tqi_struct_in("context config", &c, sizeof c, sizeof c, config));
-    TQI_REQUIRE(c.flags == 0, "context config: flags must be 0");
+    TQI_REQUIRE((c.flags & ~(uint32_t)FP8_FLAGS) == 0, "context config: unknown flags 0x%x",
+                c.flags);
+    TQI_REQUIRE(c.flags != FP8_FLAGS, "context config: flags ask for fp8 in both ways");
     TQI_TRY(find_device(&c, &device));
     TQI_TRY(hooks(&c, &device, &heap, &executor));
     tq_context *ctx = tqi_calloc(&heap, 1, sizeof *ctx);

@@ -1,7 +1,7 @@
 /* Cutting out of a sequence, sequences in another order, copies in another cache. */
 #include "page/edit.h"
 
-#include "api/transfer.h"
+#include "api/kept.h"
 #include "base/checked.h"
 
 /* ---- remove ------------------------------------------------------------------------------ */
@@ -57,19 +57,33 @@ static tq_status cut_tokens(struct cut *c) {
     return TQ_OK;
 }
 
+/* Rows in 16 bits that stay come from pages which are left as they are until all is done. */
+static tq_status cut_all(struct cut *c, struct tqi_exact_cut *rows) {
+    tq_cache *cache = c->cache;
+    const struct tqi_exact_rules *rules = &cache->seqs.exact;
+    int whole = c->n % cache->config.page_tokens == 0;
+    TQI_TRY(tqi_exact_cut_begin(rules, &c->seq->exact, c->seq->lengths, rows));
+    tq_status status = whole ? cut_pages(c) : cut_tokens(c);
+    if (status != TQ_OK) {
+        tqi_exact_cut_cancel(rules, rows);
+        return status;
+    }
+    status = tqi_kept_cut(cache, c->seq, rows, &c->scratch);
+    tqi_exact_cut_end(rules, &c->seq->exact, rows);
+    for (uint32_t l = 0; l < cache->config.n_layers; l++)
+        c->seq->lengths[l] -= c->n;
+    tqi_exact_settle(rules, &c->seq->exact, c->seq->lengths);
+    return status;
+}
+
 static tq_status cut_out(tq_cache *cache, struct tqi_seq *seq, uint64_t first, uint64_t n) {
     struct cut c = {.cache = cache, .seq = seq, .first = first, .n = n};
-    int whole = n % cache->config.page_tokens == 0;
+    struct tqi_exact_cut rows = {.first = first, .n = n};
     TQI_TRY(tqi_wait_to_edit(cache));
     TQI_TRY(tqi_scratch_open(&c.scratch, cache));
-    tq_status status = whole ? cut_pages(&c) : cut_tokens(&c);
+    tq_status status = cut_all(&c, &rows);
     tqi_scratch_close(&c.scratch);
-    if (status != TQ_OK)
-        return status;
-    for (uint32_t l = 0; l < cache->config.n_layers; l++)
-        seq->lengths[l] -= n;
-    tqi_exact_forget(&cache->seqs.exact, &seq->exact, first, seq->lengths);
-    return TQ_OK;
+    return status;
 }
 
 tq_status tq_seq_remove(tq_cache *cache, tq_seq id, uint64_t first, uint64_t n_tokens) {

@@ -91,7 +91,9 @@ struct tqi_snapshot_header tqi_header_of(const tq_cache *cache, uint64_t first_t
                                     .page_tokens = c->page_tokens,
                                     .seed = c->seed,
                                     .n_tokens = n_tokens,
-                                    .first_token = first_token};
+                                    .first_token = first_token,
+                                    .sink_tokens = c->sink_tokens,
+                                    .recent_tokens = c->recent_tokens};
     for (uint32_t i = 0; i < tqi_variant_total(); i++) {
         const struct tqi_variant *v = tqi_variant_at(i);
         uint32_t layers = 0;
@@ -145,6 +147,12 @@ tq_status tqi_next_layer(struct tqi_layer_reader *r, tq_layer_formats *pair,
             TQI_TRY(take(r, s.scale, &out->scale[side]));
     r->layer++;
     return TQ_OK;
+}
+
+tq_status tqi_end_of_layers(const struct tqi_layer_reader *r) {
+    TQI_TRY(tqi_container_check_end(r->snapshot, TQI_SECTION_FORMATS,
+                                    (uint64_t)r->layer * FORMATS_BYTES));
+    return tqi_container_check_end(r->snapshot, TQI_SECTION_CONSTANTS, r->at);
 }
 
 /* ---- comparison -------------------------------------------------------------------------- */

@@ -1,11 +1,11 @@
 /* Bytes that nobody vouches for to sequences: everything is checked before anything is taken. */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "tq/snapshot.h"
 
-#include "api/snapshot.h"
-#include "api/transfer.h"
+#include "api/kept.h"
 #include "base/checked.h"
 
 static const char snapshot[] = "snapshot";
@@ -36,7 +36,7 @@ static tq_status match_layers(const tq_cache *cache, const struct tqi_container 
         TQI_TRY(tqi_match_formats(cache, layer, pair, snapshot));
         TQI_TRY(check(cache, layer, &constants));
     }
-    return TQ_OK;
+    return tqi_end_of_layers(&reader);
 }
 
 /* The pages are as many bytes as the header's tokens need, and unharmed. */
@@ -50,6 +50,21 @@ static tq_status check_pages(const tq_cache *cache, const struct tqi_container *
     return tqi_container_check(c, TQI_SECTION_PAGES);
 }
 
+/* The rows in 16 bits are those of n_layers layers, and this cache can take them. */
+static tq_status check_rows(const tq_cache *cache, const struct tqi_container *c) {
+    struct tqi_kept_reader reader = tqi_kept_open(c);
+    if (tqi_sections_of(&c->header) < TQI_SECTION_ROWS)
+        return TQ_OK;
+    TQI_TRY(tqi_container_check(c, TQI_SECTION_ROWS));
+    while (reader.layer < cache->config.n_layers) {
+        struct tqi_kept kept;
+        uint32_t layer = reader.layer;
+        TQI_TRY(tqi_kept_next(&reader, &kept));
+        TQI_TRY(tqi_kept_match(cache, layer, &kept, snapshot));
+    }
+    return tqi_container_check_end(c, TQI_SECTION_ROWS, reader.at);
+}
+
 static tq_status match_constants(const tq_cache *cache, uint32_t layer,
                                  const struct tqi_constants *c) {
     return tqi_match_constants(cache, layer, c, snapshot);
@@ -59,7 +74,8 @@ static tq_status open_whole(const tq_cache *cache, const void *buf, size_t size,
                             struct tqi_container *out) {
     TQI_TRY(open_for(cache, buf, size, out));
     TQI_TRY(match_layers(cache, out, match_constants));
-    return check_pages(cache, out);
+    TQI_TRY(check_pages(cache, out));
+    return check_rows(cache, out);
 }
 
 /* ---- tokens ------------------------------------------------------------------------------ */
@@ -77,15 +93,58 @@ static tq_status write_layers(tq_cache *cache, const struct tqi_seq *seq,
     return TQ_OK;
 }
 
+/* What is done with the rows in 16 bits of a layer. */
+typedef tq_status rows_fn(tq_cache *cache, struct tqi_seq *seq, uint32_t layer,
+                          const struct tqi_kept *kept, const struct tqi_scratch *scratch);
+
+static tq_status each_layer(tq_cache *cache, struct tqi_seq *seq, const struct tqi_container *c,
+                            const struct tqi_scratch *scratch, rows_fn *run) {
+    struct tqi_kept_reader reader = tqi_kept_open(c);
+    while (reader.layer < cache->config.n_layers) {
+        struct tqi_kept kept;
+        uint32_t layer = reader.layer;
+        TQI_TRY(tqi_kept_next(&reader, &kept));
+        TQI_TRY(run(cache, seq, layer, &kept, scratch));
+    }
+    return TQ_OK;
+}
+
+static tq_status set_type(tq_cache *cache, struct tqi_seq *seq, uint32_t layer,
+                          const struct tqi_kept *kept, const struct tqi_scratch *scratch) {
+    (void)seq;
+    (void)scratch;
+    return tqi_kept_set_type(cache, layer, kept);
+}
+
+static tq_status join(tq_cache *cache, struct tqi_seq *seq, uint32_t layer,
+                      const struct tqi_kept *kept, const struct tqi_scratch *scratch) {
+    return tqi_kept_join(cache, seq, layer, kept, scratch);
+}
+
+static tq_status joined(tq_cache *cache, struct tqi_seq *seq, uint32_t layer,
+                        const struct tqi_kept *kept, const struct tqi_scratch *scratch) {
+    (void)scratch;
+    tqi_kept_joined(cache, seq, layer, kept);
+    return TQ_OK;
+}
+
+static tq_status write_tokens(tq_cache *cache, struct tqi_seq *seq, const struct tqi_container *c,
+                              const struct tqi_scratch *scratch) {
+    TQI_TRY(write_layers(cache, seq, c, scratch));
+    TQI_TRY(each_layer(cache, seq, c, scratch, join));
+    return each_layer(cache, seq, c, scratch, joined);
+}
+
 /* Adds the tokens of a checked snapshot to a sequence whose layers have one length. */
 static tq_status append(tq_cache *cache, struct tqi_seq *seq, const struct tqi_container *c) {
     struct tqi_scratch scratch;
+    TQI_TRY(each_layer(cache, seq, c, NULL, set_type));
     if (c->header.n_tokens == 0)
         return TQ_OK;
     TQI_TRY(tqi_scratch_open(&scratch, cache));
     tq_status status = tqi_begin_tokens(cache, seq, c->header.n_tokens);
     if (status == TQ_OK) {
-        status = write_layers(cache, seq, c, &scratch);
+        status = write_tokens(cache, seq, c, &scratch);
         tqi_end_tokens(cache, seq, status == TQ_OK ? c->header.n_tokens : 0);
     }
     tqi_scratch_close(&scratch);
@@ -126,7 +185,7 @@ tq_status tq_blob_inspect(const void *buf, size_t size, tq_blob_info *out) {
     struct tqi_snapshot_header h;
     TQI_REQUIRE(buf != NULL, "buf: must not be NULL");
     TQI_REQUIRE(out != NULL, "out: must not be NULL");
-    TQI_TRY(tqi_struct_check_out("blob info", sizeof *out, out));
+    TQI_TRY(tqi_struct_check_out("blob info", offsetof(tq_blob_info, sink_tokens), out));
     TQI_TRY(tqi_container_header(buf, size, &h));
     tq_blob_info info = {.format_version = h.format_version,
                          .n_layers = h.n_layers,
@@ -138,7 +197,9 @@ tq_status tq_blob_inspect(const void *buf, size_t size, tq_blob_info *out) {
                          .seed = h.seed,
                          .n_tokens = h.n_tokens,
                          .first_token = h.first_token,
-                         .n_bytes = h.total};
+                         .n_bytes = h.total,
+                         .sink_tokens = h.sink_tokens,
+                         .recent_tokens = h.recent_tokens};
     tqi_struct_out(out, &info, sizeof info);
     return TQ_OK;
 }
@@ -151,10 +212,7 @@ tq_status tq_blob_formats(const void *buf, size_t size, uint32_t n_layers, tq_la
     TQI_TRY(tqi_container_check(&c, TQI_SECTION_FORMATS));
     TQI_REQUIRE(n_layers == c.header.n_layers, "n_layers: %u, the snapshot has %u", n_layers,
                 c.header.n_layers);
-    const struct tqi_section *s = &c.sections[TQI_SECTION_FORMATS];
-    if (s->bytes / 8 < n_layers)
-        return tqi_fail(TQ_ERR_CORRUPT, "snapshot: formats of %llu layers, not of %u",
-                        (unsigned long long)s->bytes / 8, n_layers);
+    TQI_TRY(tqi_container_check_end(&c, TQI_SECTION_FORMATS, (uint64_t)n_layers * 8));
     const uint8_t *at = tqi_section_bytes(&c, TQI_SECTION_FORMATS);
     for (uint32_t l = 0; l < n_layers; l++, at += 8) {
         out[l].k_format = tqi_get_le32(at);

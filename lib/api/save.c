@@ -3,8 +3,7 @@
 
 #include "tq/snapshot.h"
 
-#include "api/snapshot.h"
-#include "api/transfer.h"
+#include "api/kept.h"
 #include "base/checked.h"
 
 /* Tokens [first, + n) of a sequence. */
@@ -38,21 +37,34 @@ static tq_status place(const struct range *r, struct tqi_container *c) {
     c->sections[TQI_SECTION_FORMATS].bytes = (uint64_t)r->cache->config.n_layers * 8;
     c->sections[TQI_SECTION_CONSTANTS].bytes = tqi_constants_bytes(r->cache);
     c->sections[TQI_SECTION_PAGES].bytes = bytes;
+    if (tqi_sections_of(&c->header) >= TQI_SECTION_ROWS) {
+        TQI_TRY(tqi_kept_bytes(r->cache, r->seq, r->first, r->n, &bytes));
+        c->sections[TQI_SECTION_ROWS].bytes = bytes;
+    }
     return tqi_container_place(c);
 }
 
-static tq_status write_pages(const struct range *r, uint8_t *at) {
-    struct tqi_scratch scratch;
+static tq_status write_pages(const struct range *r, const struct tqi_scratch *scratch,
+                             uint8_t *at) {
     struct tqi_span span = {.from = r->first, .to = 0, .n = r->n};
     uint64_t pages = tqi_div_up(r->n, r->cache->config.page_tokens);
-    tq_status status = tqi_scratch_open(&scratch, r->cache);
-    for (uint32_t l = 0; status == TQ_OK && l < r->cache->config.n_layers; l++) {
-        struct tqi_source source = tqi_source_of_seq(r->cache, r->seq, l, &scratch);
-        for (uint64_t i = 0; status == TQ_OK && i < pages; i++, at += source.page_bytes) {
+    for (uint32_t l = 0; l < r->cache->config.n_layers; l++) {
+        struct tqi_source source = tqi_source_of_seq(r->cache, r->seq, l, scratch);
+        for (uint64_t i = 0; i < pages; i++, at += source.page_bytes) {
             memset(at, 0, source.page_bytes);
-            status = tqi_compose_page(&source, span, i, at);
+            TQI_TRY(tqi_compose_page(&source, span, i, at));
         }
     }
+    return TQ_OK;
+}
+
+static tq_status write_tokens(const struct range *r, const struct tqi_container *c, uint8_t *buf) {
+    struct tqi_scratch scratch;
+    TQI_TRY(tqi_scratch_open(&scratch, r->cache));
+    tq_status status = write_pages(r, &scratch, buf + c->sections[TQI_SECTION_PAGES].offset);
+    if (status == TQ_OK && tqi_sections_of(&c->header) >= TQI_SECTION_ROWS)
+        status = tqi_kept_save(r->cache, r->seq, r->first, r->n, &scratch,
+                               buf + c->sections[TQI_SECTION_ROWS].offset);
     tqi_scratch_close(&scratch);
     return status;
 }
@@ -60,7 +72,7 @@ static tq_status write_pages(const struct range *r, uint8_t *at) {
 static tq_status write_snapshot(const struct range *r, struct tqi_container *c, uint8_t *buf) {
     const struct tqi_section *constants = &c->sections[TQI_SECTION_CONSTANTS];
     const struct tqi_section *formats = &c->sections[TQI_SECTION_FORMATS];
-    TQI_TRY(write_pages(r, buf + c->sections[TQI_SECTION_PAGES].offset));
+    TQI_TRY(write_tokens(r, c, buf));
     memset(buf + formats->offset, 0, (size_t)formats->bytes);
     memset(buf + constants->offset, 0, (size_t)constants->bytes);
     for (uint32_t l = 0; l < r->cache->config.n_layers; l++) {

@@ -25,6 +25,8 @@ struct tqi_layer_reader {
 /* Formats and constants of the next layer; TQ_ERR_CORRUPT when the sections are too short. */
 tq_status tqi_next_layer(struct tqi_layer_reader *r, tq_layer_formats *pair,
                          struct tqi_constants *out);
+/* After the last layer: TQ_ERR_CORRUPT when the sections go on. */
+tq_status tqi_end_of_layers(const struct tqi_layer_reader *r);
 
 /* Header of a snapshot of n_tokens tokens from first_token on. */
 struct tqi_snapshot_header tqi_header_of(const tq_cache *cache, uint64_t first_token,

@@ -12,19 +12,34 @@ static int in_host_memory(const tq_cache *cache) {
 
 /* ---- scratch ----------------------------------------------------------------------------- */
 
+static size_t widest_page(const struct tqi_pool *pool) {
+    size_t bytes = 0;
+    for (uint32_t l = 0; l < pool->n_layers; l++)
+        bytes = pool->layer_bytes[l] > bytes ? pool->layer_bytes[l] : bytes;
+    return bytes;
+}
+
 tq_status tqi_scratch_open(struct tqi_scratch *s, const tq_cache *cache) {
+    const struct tqi_pool *kept = cache->seqs.exact.pool;
     memset(s, 0, sizeof *s);
     s->heap = tqi_heap_like(&cache->heap);
-    for (uint32_t l = 0; l < cache->config.n_layers; l++)
-        if (s->page_bytes < cache->pool.layer_bytes[l])
-            s->page_bytes = cache->pool.layer_bytes[l];
+    s->page_bytes = widest_page(&cache->pool);
     s->n_pages = in_host_memory(cache) ? 1 : 3;
     s->pages = tqi_alloc(&s->heap, s->n_pages, s->page_bytes, TQ_MEM_HOST);
-    return s->pages ? TQ_OK : TQ_ERR_OUT_OF_MEMORY;
+    if (kept) {
+        s->rows_bytes = widest_page(kept);
+        s->rows = tqi_alloc(&s->heap, 2, s->rows_bytes, TQ_MEM_HOST);
+    }
+    if (s->pages && (s->rows || !kept))
+        return TQ_OK;
+    tqi_scratch_close(s);
+    return TQ_ERR_OUT_OF_MEMORY;
 }
 
 void tqi_scratch_close(struct tqi_scratch *s) {
     tqi_free(&s->heap, s->pages, s->n_pages, s->page_bytes, TQ_MEM_HOST);
+    tqi_free(&s->heap, s->rows, 2, s->rows_bytes, TQ_MEM_HOST);
+    s->pages = s->rows = NULL;
 }
 
 /* ---- sources ----------------------------------------------------------------------------- */
@@ -154,15 +169,11 @@ tq_status tqi_begin_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n) {
 }
 
 void tqi_end_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n) {
-    uint64_t before = seq->lengths[0];
     for (uint32_t l = 0; l < cache->config.n_layers; l++) {
         seq->lengths[l] += n;
         cache->layers[l].appended |= n > 0;
     }
     uint64_t pages = tqi_div_up(seq->lengths[0], cache->config.page_tokens);
     tqi_seq_drop_pages(&cache->seqs, seq, pages, seq->n_pages);
-    if (n)
-        tqi_exact_forget(&cache->seqs.exact, &seq->exact, before, seq->lengths);
-    else
-        tqi_exact_settle(&cache->seqs.exact, &seq->exact, seq->lengths);
+    tqi_exact_settle(&cache->seqs.exact, &seq->exact, seq->lengths);
 }

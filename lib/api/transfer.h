@@ -10,6 +10,8 @@ struct tqi_scratch {
     struct tqi_heap heap; /* of the call, so that calls on a const cache don't meet */
     uint8_t *pages;       /* the page at hand, then two that are read, of a device with memory */
     size_t page_bytes, n_pages;
+    uint8_t *rows; /* two pages of rows in 16 bits; NULL where none are kept */
+    size_t rows_bytes;
 };
 tq_status tqi_scratch_open(struct tqi_scratch *s, const tq_cache *cache);
 void tqi_scratch_close(struct tqi_scratch *s);
@@ -46,7 +48,7 @@ tq_status tqi_write_tokens(tq_cache *cache, const struct tqi_seq *seq, uint32_t 
 /* Waits until pages may be copied and written outside of any stream. */
 tq_status tqi_wait_to_edit(const tq_cache *cache);
 /* Room for n tokens at the end of a sequence whose layers have one length, then its new length:
- * n, or 0 to give the room back. */
+ * n, or 0 to give the room back. What of them is exact has been set before. */
 tq_status tqi_begin_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n);
 void tqi_end_tokens(tq_cache *cache, struct tqi_seq *seq, uint64_t n);
 

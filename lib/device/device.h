@@ -39,6 +39,8 @@ struct tqi_device {
     tq_memory page_memory;  /* where pages live */
     uint32_t can_grow;      /* pools without max_pages */
     uint32_t keeps_rows;    /* 16-bit rows of some tokens beside their codes */
+    uint32_t flags;         /* TQ_CONTEXT_* */
+    uint32_t arithmetics;   /* of CUDA: kinds of kernels that the GPU runs */
     uint32_t entry_bytes;   /* device memory that a state takes for every page of the pool */
     tq_allocator allocator; /* hooks of contexts that bring none; alloc NULL = the C library's */
     /* TQ_ERR_UNSUPPORTED with the reason when the layer has no kernel here; else fills
@@ -99,9 +101,9 @@ extern "C" {
 #endif
 
 void tqi_cpu_device(struct tqi_device *out);
-/* TQ_ERR_UNSUPPORTED when build, driver or GPU can't, TQ_ERR_NOT_FOUND when the machine has
- * no GPU of that index. */
-tq_status tqi_cuda_device(int32_t index, struct tqi_device *out);
+/* flags: TQ_CONTEXT_*. TQ_ERR_UNSUPPORTED when build, driver or GPU can't, TQ_ERR_NOT_FOUND when
+ * the machine has no GPU of that index. */
+tq_status tqi_cuda_device(int32_t index, uint32_t flags, struct tqi_device *out);
 /* Whether the CUDA kernels of this build know a format. */
 int tqi_cuda_has_format(tq_format f);
 

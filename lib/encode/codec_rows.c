@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "encode/codec_page.h"
 #include "encode/encode.h"
 
 static size_t max_size(size_t a, size_t b) {
@@ -15,13 +16,14 @@ static size_t row_scratch(const struct tqi_codec_rows *c) {
 }
 
 static size_t query_scratch(const struct tqi_codec_rows *c) {
-    return c->score->query_bytes(&c->rows);
+    return tqi_align_up(c->score->query_bytes(&c->keys), 64);
 }
 
 size_t tqi_codec_scratch(const struct tqi_codec_rows *c) {
     size_t kernel =
-        max_size(c->score->scratch_bytes(&c->rows), tqi_level_ref()->scratch_bytes(&c->rows));
-    size_t reading = row_scratch(c) + query_scratch(c) + tqi_align_up(kernel, 64);
+        max_size(c->score->scratch_bytes(&c->keys), tqi_level_ref()->scratch_bytes(&c->rows));
+    size_t reading = row_scratch(c) + query_scratch(c) + tqi_align_up(c->page_bytes, 64) +
+                     tqi_align_up(kernel, 64);
     return max_size(reading, c->encode->encode_scratch(&c->rows) * sizeof(float));
 }
 
@@ -50,17 +52,42 @@ void tqi_codec_decode_rows(const struct tqi_codec_rows *c, uint64_t n, const uin
     }
 }
 
+/* The reference reads rows as they are; the other levels want tokens side by side. */
+static void dot_reference(const struct tqi_codec_rows *c, const char *query, uint64_t n,
+                          const uint8_t *codes, float *dots, void *scratch) {
+    for (uint64_t i = 0; i < n; i++) {
+        struct tqi_tile tile = {.blob = codes + i * c->row_bytes, .last = 1, .scale = 1};
+        double dot;
+        c->score->score[c->rows.format->id].run(&c->rows, &tile, query, 1, 1, &dot, scratch);
+        dots[i] = (float)dot;
+    }
+}
+
+static void dot_pages(const struct tqi_codec_rows *c, const char *query, uint64_t n,
+                      const uint8_t *codes, float *dots, uint8_t *page, void *scratch) {
+    float scores[TQI_CODEC_PAGE_TOKENS];
+    struct tqi_tile tile = {.blob = page, .scale = 1};
+    for (uint64_t i = 0; i < n; i += tile.last) {
+        tile.last = (uint32_t)(n - i < TQI_CODEC_PAGE_TOKENS ? n - i : TQI_CODEC_PAGE_TOKENS);
+        tqi_codec_page(&c->rows.layout, &c->keys.layout, codes + i * c->row_bytes, c->row_bytes,
+                       tile.last, page);
+        c->score->score[c->keys.format->id].run(&c->keys, &tile, query, 1, TQI_CODEC_PAGE_TOKENS,
+                                                scores, scratch);
+        for (uint32_t t = 0; t < tile.last; t++)
+            dots[i + t] = (float)((double)scores[t] * c->score->score_unit);
+    }
+}
+
 void tqi_codec_dot_rows(const struct tqi_codec_rows *c, const tq_rows_in *query, uint64_t n,
                         const uint8_t *codes, float *dots, void *scratch) {
     struct tqi_nonfinite ignored = {0, 0};
     float *row = scratch;
-    char *prepared = (char *)scratch + row_scratch(c), *kernel = prepared + query_scratch(c);
+    char *prepared = (char *)scratch + row_scratch(c), *page = prepared + query_scratch(c);
+    char *kernel = page + tqi_align_up(c->page_bytes, 64);
     c->score->load(query->data, query->dtype, c->rows.layout.dim, NULL, row, &ignored);
-    c->score->prepare(&c->rows, row, prepared);
-    for (uint64_t i = 0; i < n; i++) {
-        struct tqi_tile tile = {.blob = codes + i * c->row_bytes, .last = 1, .scale = 1};
-        double dot;
-        c->score->score[c->rows.format->id].run(&c->rows, &tile, prepared, 1, 1, &dot, kernel);
-        dots[i] = (float)dot;
-    }
+    c->score->prepare(&c->keys, row, prepared);
+    if (c->score->score_size == sizeof(double))
+        dot_reference(c, prepared, n, codes, dots, kernel);
+    else
+        dot_pages(c, prepared, n, codes, dots, (uint8_t *)page, kernel);
 }

@@ -7,6 +7,8 @@
 struct tqi_codec_rows {
     struct tqi_rows rows; /* row form */
     size_t row_bytes;
+    struct tqi_rows keys; /* the same as keys of a page, see codec_page.h */
+    size_t page_bytes;
     const struct tqi_level *encode, *score;
 };
 

@@ -98,7 +98,8 @@ struct tqi_named_accumulate {
 struct tqi_level {
     const char *name;
     uint64_t features;                               /* TQ_CPU_* bits it needs */
-    size_t score_size;                               /* bytes of a score */
+    size_t score_size;                               /* bytes of a score, a float or a double */
+    double score_unit;                               /* a score is stored divided by this */
     size_t (*query_bytes)(const struct tqi_rows *k); /* of a prepared row; multiple of 64 */
     size_t (*state_bytes)(const struct tqi_rows *v);
     size_t (*scratch_bytes)(

@@ -5,7 +5,7 @@
 #include "base/checked.h"
 
 enum { TOKENS = TQI_EXACT_TOKENS };
-#define NO_PAGE UINT32_MAX
+#define NO_PAGE TQI_EXACT_NO_PAGE
 
 static uint64_t lesser(uint64_t a, uint64_t b) {
     return a < b ? a : b;
@@ -72,16 +72,16 @@ void tqi_exact_end(const struct tqi_exact_rules *rules, struct tqi_exact *e) {
 
 /* ---- pages ------------------------------------------------------------------------------- */
 
-/* The entry of a page by its number, which the table must cover. */
-static uint32_t *entry(const struct tqi_exact_rules *rules, const struct tqi_exact *e,
-                       uint64_t number) {
+uint32_t *tqi_exact_entry(const struct tqi_exact_rules *rules, const struct tqi_exact *e,
+                          uint64_t number) {
     uint32_t head = head_of(rules);
     return &e->pages[number < head ? number : head + number - e->first];
 }
 
-static int is_covered(const struct tqi_exact_rules *rules, const struct tqi_exact *e,
-                      uint64_t number) {
-    return number < head_of(rules) || (number >= e->first && number - e->first < e->n_tail);
+uint32_t tqi_exact_page_at(const struct tqi_exact_rules *rules, const struct tqi_exact *e,
+                           uint64_t number) {
+    int covered = number < head_of(rules) || (number >= e->first && number - e->first < e->n_tail);
+    return covered ? *tqi_exact_entry(rules, e, number) : NO_PAGE;
 }
 
 /* Page numbers [first, last). */
@@ -116,7 +116,7 @@ static uint64_t count(const struct tqi_exact_rules *rules, const struct tqi_exac
                       struct numbers n) {
     uint64_t pages = 0;
     for (uint64_t i = n.first; i < n.last; i++) {
-        uint32_t page = is_covered(rules, e, i) ? *entry(rules, e, i) : NO_PAGE;
+        uint32_t page = tqi_exact_page_at(rules, e, i);
         pages += page == NO_PAGE || rules->pool->references[page] > 1;
     }
     return pages;
@@ -153,7 +153,7 @@ tq_status tqi_exact_grow(const struct tqi_exact_rules *rules, struct tqi_exact *
 static void take(const struct tqi_exact_rules *rules, struct tqi_exact *e, struct numbers n) {
     struct tqi_pool *pool = rules->pool;
     for (uint64_t i = n.first; i < n.last; i++) {
-        uint32_t *page = entry(rules, e, i), old = *page;
+        uint32_t *page = tqi_exact_entry(rules, e, i), old = *page;
         if (old != NO_PAGE && pool->references[old] == 1)
             continue;
         *page = tqi_pool_take(pool);
@@ -174,32 +174,29 @@ void tqi_exact_take(const struct tqi_exact_rules *rules, struct tqi_exact *e,
 
 /* ---- trim -------------------------------------------------------------------------------- */
 
-/* Tokens that some layer keeps: [0, sinks) and [from, to). */
-struct kept {
-    uint64_t sinks, from, to;
-};
-
-static struct kept kept_of(const struct tqi_exact_rules *rules, const struct tqi_exact *e,
-                           const uint64_t *lengths) {
-    struct kept k = {0, UINT64_MAX, 0};
+struct tqi_exact_kept tqi_exact_kept_of(const struct tqi_exact_rules *rules,
+                                        const struct tqi_exact *e, const uint64_t *lengths,
+                                        uint64_t less) {
+    struct tqi_exact_kept k = {0, UINT64_MAX, 0};
     for (uint32_t l = 0; l < rules->n_layers; l++) {
+        uint64_t end = lengths[l] - less;
         k.sinks = e->sinks[l] > k.sinks ? e->sinks[l] : k.sinks;
-        if (e->starts[l] >= lengths[l])
+        if (e->starts[l] >= end)
             continue;
         k.from = lesser(k.from, e->starts[l]);
-        k.to = lengths[l] > k.to ? lengths[l] : k.to;
+        k.to = end > k.to ? end : k.to;
     }
     return k;
 }
 
-static int is_needed(const struct kept *k, uint64_t number) {
+int tqi_exact_keeps(const struct tqi_exact_kept *k, uint64_t number) {
     uint64_t first = number * TOKENS, last = first + TOKENS;
     return first < k->sinks || (first < k->to && last > k->from);
 }
 
-static void drop(const struct tqi_exact_rules *rules, const struct kept *k, uint32_t *page,
-                 uint64_t number) {
-    if (*page == NO_PAGE || is_needed(k, number))
+static void drop(const struct tqi_exact_rules *rules, const struct tqi_exact_kept *k,
+                 uint32_t *page, uint64_t number) {
+    if (*page == NO_PAGE || tqi_exact_keeps(k, number))
         return;
     tqi_pool_release(rules->pool, *page);
     *page = NO_PAGE;
@@ -207,7 +204,7 @@ static void drop(const struct tqi_exact_rules *rules, const struct kept *k, uint
 
 static void trim(const struct tqi_exact_rules *rules, struct tqi_exact *e,
                  const uint64_t *lengths) {
-    struct kept k = kept_of(rules, e, lengths);
+    struct tqi_exact_kept k = tqi_exact_kept_of(rules, e, lengths, 0);
     uint32_t head = head_of(rules), *tail = e->pages + head;
     uint64_t holes = 0;
     for (uint32_t i = 0; i < head; i++)
@@ -229,7 +226,8 @@ static void trim(const struct tqi_exact_rules *rules, struct tqi_exact *e,
 
 /* ---- what is exact ------------------------------------------------------------------------ */
 
-static uint64_t window_start(const struct tqi_exact_rules *rules, uint64_t start, uint64_t length) {
+uint64_t tqi_exact_window_start(const struct tqi_exact_rules *rules, uint64_t start,
+                                uint64_t length) {
     uint64_t from = length > rules->recent_tokens ? length - rules->recent_tokens : 0;
     return start > from ? start : from;
 }
@@ -245,24 +243,14 @@ void tqi_exact_appended(const struct tqi_exact_rules *rules, struct tqi_exact *e
         return;
     e->sinks[layer] = sinks_after(rules, e->sinks[layer], a);
     if (!a.step || !rules->recent_tokens)
-        e->starts[layer] = window_start(rules, e->starts[layer], a.length + a.n);
+        e->starts[layer] = tqi_exact_window_start(rules, e->starts[layer], a.length + a.n);
 }
 
 void tqi_exact_settle(const struct tqi_exact_rules *rules, struct tqi_exact *e,
                       const uint64_t *lengths) {
     for (uint32_t l = 0; rules->pool && l < rules->n_layers; l++) {
         e->sinks[l] = lesser(e->sinks[l], lengths[l]);
-        e->starts[l] = window_start(rules, lesser(e->starts[l], lengths[l]), lengths[l]);
-    }
-    if (rules->pool)
-        trim(rules, e, lengths);
-}
-
-void tqi_exact_forget(const struct tqi_exact_rules *rules, struct tqi_exact *e, uint64_t first,
-                      const uint64_t *lengths) {
-    for (uint32_t l = 0; rules->pool && l < rules->n_layers; l++) {
-        e->sinks[l] = lesser(e->sinks[l], first);
-        e->starts[l] = lengths[l];
+        e->starts[l] = tqi_exact_window_start(rules, lesser(e->starts[l], lengths[l]), lengths[l]);
     }
     if (rules->pool)
         trim(rules, e, lengths);

@@ -10,6 +10,8 @@
 #include "page/pool.h"
 #include "page/view.h"
 
+#define TQI_EXACT_NO_PAGE UINT32_MAX /* an entry of a table that has no page */
+
 struct tqi_exact_rules {
     struct tqi_heap *heap;
     struct tqi_pool *pool; /* NULL: no token is kept */
@@ -57,9 +59,26 @@ void tqi_exact_appended(const struct tqi_exact_rules *rules, struct tqi_exact *e
 /* Tokens leave the window and layers end where lengths[] says; pages without use go back. */
 void tqi_exact_settle(const struct tqi_exact_rules *rules, struct tqi_exact *e,
                       const uint64_t *lengths);
-/* Layers end where lengths[] says, and tokens from `first` on are what codes make of them. */
-void tqi_exact_forget(const struct tqi_exact_rules *rules, struct tqi_exact *e, uint64_t first,
-                      const uint64_t *lengths);
+/* Start of a window that began at `start`, when a layer has so many tokens. */
+uint64_t tqi_exact_window_start(const struct tqi_exact_rules *rules, uint64_t start,
+                                uint64_t length);
+
+/* Tokens that some layer keeps: [0, sinks) and [from, to). */
+struct tqi_exact_kept {
+    uint64_t sinks, from, to;
+};
+/* Of layers that end `less` tokens before lengths[]. */
+struct tqi_exact_kept tqi_exact_kept_of(const struct tqi_exact_rules *rules,
+                                        const struct tqi_exact *e, const uint64_t *lengths,
+                                        uint64_t less);
+/* Whether a token of the page of that number is kept. */
+int tqi_exact_keeps(const struct tqi_exact_kept *k, uint64_t number);
+/* A page by its number, TQI_EXACT_NO_PAGE when there is none. */
+uint32_t tqi_exact_page_at(const struct tqi_exact_rules *rules, const struct tqi_exact *e,
+                           uint64_t number);
+/* Its entry, which the table must cover. */
+uint32_t *tqi_exact_entry(const struct tqi_exact_rules *rules, const struct tqi_exact *e,
+                          uint64_t number);
 
 /* What a driver sees of it in one layer. */
 struct tqi_exact_view tqi_exact_view_of(const struct tqi_exact_rules *rules,

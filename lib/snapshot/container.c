@@ -25,14 +25,19 @@ enum {
     AT_SEED = 56,
     AT_N_TOKENS = 64,
     AT_FIRST_TOKEN = 72,
-    AT_RESERVED = 80,
+    AT_SINK_TOKENS = 80,
+    AT_RECENT_TOKENS = 84,
+    AT_RESERVED = 88,
     AT_TABLE_HASH = 112,
     AT_HEADER_HASH = 120
 };
 
-static const size_t table_end =
-    (TQI_CONTAINER_HEADER + TQI_SECTIONS * TQI_CONTAINER_ENTRY + TQI_CONTAINER_ALIGN - 1) /
-    TQI_CONTAINER_ALIGN * TQI_CONTAINER_ALIGN;
+/* Room for an entry of every kind, whether it is there or not. */
+static const size_t table_end = TQI_CONTAINER_HEADER + TQI_SECTION_ROWS * TQI_CONTAINER_ENTRY;
+_Static_assert(TQI_SECTION_ROWS *TQI_CONTAINER_ENTRY % TQI_CONTAINER_ALIGN == 0,
+               "sections begin at multiples of the alignment");
+
+static const char *const names[TQI_SECTION_LIMIT] = {"", "formats", "constants", "pages", "rows"};
 
 /* ---- numbers ----------------------------------------------------------------------------- */
 
@@ -62,7 +67,7 @@ static tq_status too_large(void) {
 
 tq_status tqi_container_place(struct tqi_container *c) {
     size_t at = table_end;
-    for (int kind = 1; kind < TQI_SECTION_LIMIT; kind++) {
+    for (uint32_t kind = 1; kind <= tqi_sections_of(&c->header); kind++) {
         struct tqi_section *s = &c->sections[kind];
         if (s->bytes > SIZE_MAX - TQI_CONTAINER_ALIGN)
             return too_large();
@@ -81,7 +86,7 @@ static void put_header(const struct tqi_snapshot_header *h, uint8_t *buf) {
     tqi_put_le32(buf + AT_VERSION, TQI_CONTAINER_VERSION);
     tqi_put_le32(buf + AT_FORMAT_VERSION, h->format_version);
     tqi_put_le64(buf + AT_TOTAL, h->total);
-    tqi_put_le32(buf + AT_N_SECTIONS, TQI_SECTIONS);
+    tqi_put_le32(buf + AT_N_SECTIONS, tqi_sections_of(h));
     tqi_put_le32(buf + AT_N_LAYERS, h->n_layers);
     tqi_put_le32(buf + AT_N_KV_HEADS, h->n_kv_heads);
     tqi_put_le32(buf + AT_HEAD_DIM, h->head_dim);
@@ -91,12 +96,15 @@ static void put_header(const struct tqi_snapshot_header *h, uint8_t *buf) {
     tqi_put_le64(buf + AT_SEED, h->seed);
     tqi_put_le64(buf + AT_N_TOKENS, h->n_tokens);
     tqi_put_le64(buf + AT_FIRST_TOKEN, h->first_token);
+    tqi_put_le32(buf + AT_SINK_TOKENS, h->sink_tokens);
+    tqi_put_le32(buf + AT_RECENT_TOKENS, h->recent_tokens);
 }
 
 void tqi_container_seal(struct tqi_container *c, uint8_t *buf) {
     uint8_t *entry = buf + TQI_CONTAINER_HEADER;
     memset(entry, 0, table_end - TQI_CONTAINER_HEADER);
-    for (uint32_t kind = 1; kind < TQI_SECTION_LIMIT; kind++, entry += TQI_CONTAINER_ENTRY) {
+    for (uint32_t kind = 1; kind <= tqi_sections_of(&c->header);
+         kind++, entry += TQI_CONTAINER_ENTRY) {
         struct tqi_section *s = &c->sections[kind];
         s->hash = tqi_hash64(buf + s->offset, (size_t)s->bytes);
         tqi_put_le32(entry, kind);
@@ -135,9 +143,6 @@ static tq_status check_header(const uint8_t *buf) {
             "snapshot: the checksum of the header is wrong");
     KNOWN(tqi_get_le32(buf + AT_FLAGS) == 0, "snapshot: flags 0x%x are unknown",
           tqi_get_le32(buf + AT_FLAGS));
-    KNOWN(tqi_get_le32(buf + AT_N_SECTIONS) == TQI_SECTIONS,
-          "snapshot: %u sections, this library knows %d", tqi_get_le32(buf + AT_N_SECTIONS),
-          TQI_SECTIONS);
     for (int i = AT_RESERVED; i < AT_TABLE_HASH; i++)
         KNOWN(buf[i] == 0, "snapshot: byte %d of the header is set", i);
     return TQ_OK;
@@ -158,6 +163,11 @@ tq_status tqi_container_header(const uint8_t *buf, size_t size, struct tqi_snaps
     out->seed = tqi_get_le64(buf + AT_SEED);
     out->n_tokens = tqi_get_le64(buf + AT_N_TOKENS);
     out->first_token = tqi_get_le64(buf + AT_FIRST_TOKEN);
+    out->sink_tokens = tqi_get_le32(buf + AT_SINK_TOKENS);
+    out->recent_tokens = tqi_get_le32(buf + AT_RECENT_TOKENS);
+    KNOWN(tqi_get_le32(buf + AT_N_SECTIONS) == tqi_sections_of(out),
+          "snapshot: %u sections, this library knows %u", tqi_get_le32(buf + AT_N_SECTIONS),
+          tqi_sections_of(out));
     return TQ_OK;
 }
 
@@ -189,17 +199,36 @@ tq_status tqi_container_open(const uint8_t *buf, size_t size, struct tqi_contain
     CORRUPT(tqi_hash64(buf + TQI_CONTAINER_HEADER, table_end - TQI_CONTAINER_HEADER) ==
                 tqi_get_le64(buf + AT_TABLE_HASH),
             "snapshot: the checksum of the section table is wrong");
-    for (uint32_t kind = 1; kind < TQI_SECTION_LIMIT; kind++)
+    uint32_t last = tqi_sections_of(&c.header);
+    for (uint32_t kind = 1; kind <= last; kind++)
         TQI_TRY(read_entry(&c, kind, &at, size));
     CORRUPT(at == size, "snapshot: %zu bytes behind the last section", size - at);
+    for (size_t i = TQI_CONTAINER_HEADER + last * TQI_CONTAINER_ENTRY; i < table_end; i++)
+        KNOWN(buf[i] == 0, "snapshot: byte %zu of the section table is set", i);
     *out = c;
     return TQ_OK;
 }
 
 tq_status tqi_container_check(const struct tqi_container *c, enum tqi_section_kind kind) {
-    static const char *const names[TQI_SECTION_LIMIT] = {"", "formats", "constants", "pages"};
     const struct tqi_section *s = &c->sections[kind];
     CORRUPT(tqi_hash64(c->bytes + s->offset, (size_t)s->bytes) == s->hash,
             "snapshot: the checksum of the %s is wrong", names[kind]);
     return TQ_OK;
+}
+
+tq_status tqi_container_check_zeros(const struct tqi_container *c, enum tqi_section_kind kind,
+                                    uint64_t from, uint64_t to) {
+    for (uint64_t i = from; i < to; i++)
+        CORRUPT(c->bytes[c->sections[kind].offset + i] == 0,
+                "snapshot: byte %llu of the %s is no zero", (unsigned long long)i, names[kind]);
+    return TQ_OK;
+}
+
+tq_status tqi_container_check_end(const struct tqi_container *c, enum tqi_section_kind kind,
+                                  uint64_t used) {
+    const struct tqi_section *s = &c->sections[kind];
+    CORRUPT(used <= s->bytes && s->bytes - used < TQI_CONTAINER_ALIGN,
+            "snapshot: the %s have %llu bytes, %llu are needed", names[kind],
+            (unsigned long long)s->bytes, (unsigned long long)used);
+    return tqi_container_check_zeros(c, kind, used, s->bytes);
 }

@@ -17,16 +17,15 @@ enum {
     TQI_CONTAINER_ALIGN = 64    /* sections start at and are multiples of this */
 };
 
-/* Kinds of sections, in the order in which they stand. All three are always there. */
+/* Kinds of sections, in the order in which they stand. The first three are always there, the
+ * last one where the header says that tokens are kept in 16 bits. */
 enum tqi_section_kind {
     TQI_SECTION_FORMATS = 1,   /* K and V format of every layer */
     TQI_SECTION_CONSTANTS = 2, /* means and fp8 scales of every layer */
     TQI_SECTION_PAGES = 3,     /* pages [layer][page][kv head] */
-    TQI_SECTION_LIMIT = 4
+    TQI_SECTION_ROWS = 4,      /* rows in 16 bits of every layer */
+    TQI_SECTION_LIMIT = 5
 };
-
-/* Number of sections that version 1 has. */
-enum { TQI_SECTIONS = TQI_SECTION_LIMIT - 1 };
 
 struct tqi_snapshot_header {
     uint64_t total; /* bytes of the whole */
@@ -35,7 +34,13 @@ struct tqi_snapshot_header {
     tq_variant variant; /* of all layers, or 0 */
     uint64_t seed;
     uint64_t n_tokens, first_token;
+    uint32_t sink_tokens, recent_tokens; /* of the cache that was saved */
 };
+
+/* Number of sections. */
+static inline uint32_t tqi_sections_of(const struct tqi_snapshot_header *h) {
+    return h->sink_tokens || h->recent_tokens ? TQI_SECTION_ROWS : TQI_SECTION_PAGES;
+}
 
 struct tqi_section {
     uint64_t offset, bytes;
@@ -45,7 +50,7 @@ struct tqi_section {
 struct tqi_container {
     struct tqi_snapshot_header header;
     const uint8_t *bytes;
-    struct tqi_section sections[TQI_SECTION_LIMIT]; /* by kind; 0 is not used */
+    struct tqi_section sections[TQI_SECTION_LIMIT]; /* by kind; 0 and missing ones are zero */
 };
 
 /* Little-endian numbers at any address. */
@@ -56,8 +61,8 @@ void tqi_put_le64(uint8_t *at, uint64_t value);
 
 /* ---- writing ------------------------------------------------------------------------- */
 
-/* Places sections whose bytes are set, rounds them up and sets header.total. Fails when a size
- * overflows. */
+/* Places sections whose bytes are set, rounds them up and sets header.total; the rest of the
+ * header says how many they are. Fails when a size overflows. */
 tq_status tqi_container_place(struct tqi_container *c);
 /* Writes header and table, with all checksums, before sections that are in their places; their
  * padding must be zero. */
@@ -71,6 +76,12 @@ tq_status tqi_container_header(const uint8_t *buf, size_t size, struct tqi_snaps
 tq_status tqi_container_open(const uint8_t *buf, size_t size, struct tqi_container *out);
 /* Compares the checksum of a section. */
 tq_status tqi_container_check(const struct tqi_container *c, enum tqi_section_kind kind);
+/* Bytes [from, to) of a checked section are zero. */
+tq_status tqi_container_check_zeros(const struct tqi_container *c, enum tqi_section_kind kind,
+                                    uint64_t from, uint64_t to);
+/* A checked section holds `used` bytes and the zeros that round them up, and nothing else. */
+tq_status tqi_container_check_end(const struct tqi_container *c, enum tqi_section_kind kind,
+                                  uint64_t used);
 
 static inline const uint8_t *tqi_section_bytes(const struct tqi_container *c,
                                                enum tqi_section_kind kind) {

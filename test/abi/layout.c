@@ -143,7 +143,7 @@ AT(tq_recommendation, dot_error, 16);
 AT(tq_recommendation, mse, 24);
 AT(tq_recommendation, reason, 32);
 
-SIZE(tq_blob_info, 64);
+SIZE(tq_blob_info, 72);
 AT(tq_blob_info, struct_size, 0);
 AT(tq_blob_info, format_version, 4);
 AT(tq_blob_info, n_layers, 8);
@@ -156,6 +156,8 @@ AT(tq_blob_info, seed, 32);
 AT(tq_blob_info, n_tokens, 40);
 AT(tq_blob_info, first_token, 48);
 AT(tq_blob_info, n_bytes, 56);
+AT(tq_blob_info, sink_tokens, 64);
+AT(tq_blob_info, recent_tokens, 68);
 
 SIZE(tq_attend_params, 24);
 AT(tq_attend_params, struct_size, 0);

@@ -290,6 +290,21 @@ static void test_life(void **state) {
     }
 }
 
+/* With tokens in 16 bits beside their codes, which all of these calls take along. */
+static void test_life_with_kept_rows(void **state) {
+    static const uint32_t kept[][2] = {{16, 0}, {0, 300}, {32, 350}};
+    (void)state;
+    for (size_t i = 0; i < COUNT(kept); i++) {
+        tq_cache_config c = plain_config(TQ_VARIANT_K3V4_NC, 128, 2, 2);
+        c.n_layers = 2;
+        c.page_tokens = 16;
+        c.max_seqs = 40;
+        c.sink_tokens = kept[i][0];
+        c.recent_tokens = kept[i][1];
+        live(&c, NULL);
+    }
+}
+
 static void test_life_with_workers(void **state) {
     (void)state;
     struct test_threads threads = {.n_workers = 3};
@@ -303,6 +318,7 @@ static void test_life_with_workers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_life),
+        cmocka_unit_test(test_life_with_kept_rows),
         cmocka_unit_test(test_many_sequences),
         cmocka_unit_test(test_life_with_workers),
     };

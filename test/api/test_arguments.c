@@ -33,10 +33,13 @@ static void test_context_config(void **state) {
     tq_context_config c = context_config();
     FAILS(tq_context_create(&c, NULL), TQ_ERR_INVALID_ARGUMENT, "out");
     FAILS(tq_context_create(NULL, NULL), TQ_ERR_INVALID_ARGUMENT, "out");
+    const uint32_t known = TQ_CONTEXT_FP8_NATIVE | TQ_CONTEXT_FP8_CONVERTED;
     for (uint32_t bit = 0; bit < 32; bit++) {
-        c.flags = 1u << bit;
+        c.flags = 1u << bit & known ? known : 1u << bit; /* the known ones exclude each other */
         refuse_context(&c, TQ_ERR_INVALID_ARGUMENT, "flags");
     }
+    c.flags = TQ_CONTEXT_FP8_NATIVE;
+    accept_context(&c);
     c = context_config();
     static const tq_device devices[] = {-1, 2, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < COUNT(devices); i++) {

@@ -16,7 +16,7 @@ static const tq_layer_formats formats[LAYERS] = {{TQ_FORMAT_LM3, TQ_FORMAT_LM4},
                                                  {TQ_FORMAT_LM2_QJL, TQ_FORMAT_INT8}};
 
 struct model {
-    struct rig rig;
+    struct rig rig, other; /* other: a cache on the way of copies */
     struct rng rng;
     struct table table[LAYERS];
     struct model_seq seqs[MOST_SEQS];
@@ -92,8 +92,7 @@ static void append(struct model *m, struct model_seq *s, uint32_t layer, uint32_
     m->without_pages += !room;
     if (!expect(m, status, room ? TQ_OK : TQ_ERR_OUT_OF_PAGES))
         return;
-    memcpy(s->list[layer] + start, list, n * sizeof *list);
-    s->n[layer] += n;
+    model_append(&m->pool, s, layer, list, n);
 }
 
 /* To one layer, or as a model does: the same number to each. */
@@ -195,7 +194,7 @@ static struct model_seq *pick_range(struct model *m, uint32_t *first, uint32_t *
     return s;
 }
 
-/* To a new sequence, by a copy or through bytes. */
+/* To a new sequence. */
 static void op_copy(struct model *m) {
     uint32_t first, n;
     struct model_seq *s = pick_range(m, &first, &n), *to = pick(m, 0);
@@ -212,13 +211,11 @@ static void op_copy(struct model *m) {
     else if (want == TQ_OK && !model_add_range(&m->pool, to, s, first, n))
         want = TQ_ERR_OUT_OF_PAGES;
     m->without_pages += want == TQ_ERR_OUT_OF_PAGES;
-    if (rng_below(&m->rng, 2) || first + n > model_shortest(s)) {
-        got = tq_seq_copy(m->rig.cache, m->rig.cache, s->id, first, n, &id);
-    } else {
-        struct blob b = blob_save_range(&m->rig, s->id, first, n);
-        got = tq_seq_load(m->rig.cache, b.bytes, b.size, &id);
-        blob_free(&b);
-    }
+    int exists = first + n <= model_shortest(s);
+    uint32_t way = exists ? rng_below(&m->rng, 3) : 0;
+    got = way == 0   ? tq_seq_copy(m->rig.cache, m->rig.cache, s->id, first, n, &id)
+          : way == 1 ? blob_copy_by(&m->rig, s->id, first, n, &m->other, &id)
+                     : blob_reload(&m->rig, s->id, first, n, &id);
     if (expect(m, got, want))
         to->id = id;
 }
@@ -243,8 +240,11 @@ static void op_attend(struct model *m) {
     if (!s)
         return;
     uint32_t l = rng_below(&m->rng, LAYERS), n_queries = 1 + rng_below(&m->rng, 4);
-    table_attend(&m->table[l], &m->rig, s->id, l, s->list[l], s->n[l], n_queries,
-                 rng_below(&m->rng, 2) ? TQ_ATTEND_CAUSAL : 0, &m->rng, m->what);
+    struct asked a =
+        ask_make(&m->rig, n_queries, rng_below(&m->rng, 2) ? TQ_ATTEND_CAUSAL : 0, &m->rng);
+    ask(&m->rig, s->id, l, &a);
+    table_judge_kept(&m->table[l], &m->rig, s->list[l], s->exact[l], s->n[l], &a, m->what);
+    ask_free(&a);
 }
 
 static void op_stale(struct model *m) {
@@ -295,8 +295,8 @@ static void check_counters(const struct model *m) {
 static void check_contents(const struct model *m) {
     for (int i = 0; i < MOST_SEQS; i++)
         for (uint32_t l = 0; m->seqs[i].id && l < LAYERS; l++)
-            table_check(&m->table[l], &m->rig, m->seqs[i].id, l, m->seqs[i].list[l],
-                        m->seqs[i].n[l], m->what);
+            table_check_kept(&m->table[l], &m->rig, m->seqs[i].id, l, m->seqs[i].list[l],
+                             m->seqs[i].exact[l], m->seqs[i].n[l], m->what);
 }
 
 static void run_step(struct model *m, uint64_t seed) {
@@ -312,18 +312,35 @@ static void run_step(struct model *m, uint64_t seed) {
         check_contents(m);
 }
 
-static void run_model(uint64_t seed, uint64_t max_pages, uint32_t page_tokens, uint32_t n_steps) {
-    struct model *m = must_alloc(1, sizeof *m);
+/* Every page has come back, of codes and of rows in 16 bits. */
+static void end_sequences(struct model *m) {
+    for (int i = 0; i < MOST_SEQS; i++)
+        if (m->seqs[i].id)
+            OK(tq_seq_destroy(m->rig.cache, m->seqs[i].id));
+    assert_int_equal(rig_stats(&m->rig).pages_used, 0);
+    assert_int_equal(rig_stats(&m->rig).protected_bytes, 0);
+}
+
+static tq_cache_config config_of(const struct model_pool *pool) {
     tq_cache_config c = pair_config(formats, 64, 1, 2);
     c.n_layers = LAYERS;
-    c.page_tokens = page_tokens;
-    c.max_pages = max_pages;
+    c.page_tokens = pool->page_tokens;
+    c.max_pages = pool->max_pages;
+    c.sink_tokens = pool->sink_tokens;
+    c.recent_tokens = pool->recent_tokens;
     c.max_seqs = MOST_SEQS;
+    return c;
+}
+
+static void run_model(uint64_t seed, struct model_pool pool, uint32_t n_steps) {
+    struct model *m = must_alloc(1, sizeof *m);
+    tq_cache_config c = config_of(&pool);
     print_message("seed %llu\n", (unsigned long long)seed);
     m->rng.state = seed;
-    m->pool.page_tokens = page_tokens;
-    m->pool.max_pages = max_pages;
+    m->pool = pool;
     rig_open(&m->rig, &c);
+    c.max_pages = 0;
+    rig_open(&m->other, &c);
     for (uint32_t l = 0; l < LAYERS; l++)
         m->table[l] = table_make(&c, l, TOKENS, seed + l);
     while (m->step < n_steps)
@@ -333,27 +350,42 @@ static void run_model(uint64_t seed, uint64_t max_pages, uint32_t page_tokens, u
         CHECK(m->done[i] * 200 >= n_steps * operations[i].weight, "too few: %s",
               operations[i].name);
     CHECK(m->refused * 100 >= n_steps, "only %u calls were refused", m->refused);
-    CHECK(!max_pages || m->without_pages * 100 >= n_steps, "pages ran out only %u times",
+    CHECK(!pool.max_pages || m->without_pages * 100 >= n_steps, "pages ran out only %u times",
           m->without_pages);
     for (uint32_t l = 0; l < LAYERS; l++)
         table_free(&m->table[l]);
+    end_sequences(m);
     rig_close(&m->rig);
+    rig_close(&m->other);
     free(m);
 }
 
 static void test_model_with_few_pages(void **state) {
     (void)state;
-    run_model(1, 45, 16, 12000 / FEWER);
+    run_model(1, (struct model_pool){.page_tokens = 16, .max_pages = 45}, 12000 / FEWER);
 }
 
 static void test_model_with_larger_pages(void **state) {
     (void)state;
-    run_model(2, 14, 64, 6000 / FEWER);
+    run_model(2, (struct model_pool){.page_tokens = 64, .max_pages = 14}, 6000 / FEWER);
 }
 
 static void test_model_that_grows(void **state) {
     (void)state;
-    run_model(3, 0, 32, 6000 / FEWER);
+    run_model(3, (struct model_pool){.page_tokens = 32}, 6000 / FEWER);
+}
+
+/* The same with tokens in 16 bits beside their codes. */
+static void test_model_with_sinks_and_window(void **state) {
+    static const uint32_t kept[][2] = {{16, 40}, {32, 7}, {0, 64}, {48, 0}, {16, 1}};
+    (void)state;
+    for (uint64_t i = 0; i < COUNT(kept); i++)
+        run_model(4 + i,
+                  (struct model_pool){.page_tokens = i % 2 ? 32 : 16,
+                                      .max_pages = i % 2 ? 0 : 45,
+                                      .sink_tokens = kept[i][0],
+                                      .recent_tokens = kept[i][1]},
+                  5000 / FEWER);
 }
 
 int main(void) {
@@ -361,6 +393,7 @@ int main(void) {
         cmocka_unit_test(test_model_with_few_pages),
         cmocka_unit_test(test_model_with_larger_pages),
         cmocka_unit_test(test_model_that_grows),
+        cmocka_unit_test(test_model_with_sinks_and_window),
     };
     return cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }

@@ -211,7 +211,7 @@ static void test_failed_remove(void **state) {
     rig_close(&r);
 }
 
-/* Loaded tokens are codes: the type in 16 bits is that of the first rows appended behind them. */
+/* The type in 16 bits is that of the sequence that was saved. */
 static void test_type_after_load(void **state) {
     static const tq_dtype types[] = {TQ_F16, TQ_BF16, TQ_F32};
     enum { N = 40, MORE = 50 };

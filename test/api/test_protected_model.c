@@ -58,7 +58,7 @@ static void rows_free(struct rows *t) {
 
 struct list {
     uint32_t n, token[MOST];
-    uint32_t sinks, start; /* exact: [0, sinks) and [start, n) */
+    uint8_t exact[MOST];
 };
 
 struct model {
@@ -76,23 +76,27 @@ static uint32_t least(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-static void advance(const struct model *m, struct list *l) {
-    uint32_t recent = m->rig.c.recent_tokens, from = l->n > recent ? l->n - recent : 0;
-    l->start = l->start > from ? l->start : from;
+/* A token is exact as long as it is among the first tokens and all before it are exact too, or
+ * among the last ones and all behind it are. */
+static void settle(const struct model *m, struct list *l) {
+    uint32_t head = 0, tail = 0;
+    while (head < l->n && head < m->rig.c.sink_tokens && l->exact[head])
+        head++;
+    while (tail < l->n && tail < m->rig.c.recent_tokens && l->exact[l->n - 1 - tail])
+        tail++;
+    for (uint32_t i = 0; i < l->n; i++)
+        l->exact[i] = i < head || i >= l->n - tail;
 }
 
-static void add(const struct model *m, struct list *l, const uint32_t *tokens, uint32_t n) {
-    if (l->sinks == l->n)
-        l->sinks = least(l->n + n, m->rig.c.sink_tokens);
+static void add(struct list *l, const uint32_t *tokens, uint32_t n) {
     memcpy(l->token + l->n, tokens, n * sizeof *tokens);
+    memset(l->exact + l->n, 1, n);
     l->n += n;
 }
 
 static void cut(const struct model *m, struct list *l, uint32_t n) {
     l->n = n;
-    l->sinks = least(l->sinks, n);
-    l->start = least(l->start, n);
-    advance(m, l);
+    settle(m, l);
 }
 
 static float *gather(const float *rows, size_t row, const uint32_t *list, uint32_t n) {
@@ -107,7 +111,7 @@ static float *gather(const float *rows, size_t row, const uint32_t *list, uint32
 static void check_side(const struct list *l, const float *got, const float *half,
                        const float *coded, size_t row, const char *what) {
     for (uint32_t t = 0; t < l->n; t++) {
-        int exact = t < l->sinks || t >= l->start;
+        int exact = l->exact[t];
         const float *want = (exact ? half : coded) + l->token[t] * row;
         CHECK(memcmp(got + t * row, want, row * sizeof *got) == 0, "%s: token %u of %u, exact %d",
               what, t, l->n, exact);
@@ -155,8 +159,8 @@ static void append_layer(struct model *m, uint32_t s, uint32_t layer, const uint
          *v_as = convert_rows(v, n * t->v_row, m->dtype);
     tq_rows_in keys = {.data = k_as, .dtype = m->dtype}, values = {.data = v_as, .dtype = m->dtype};
     OK(tq_append(m->rig.cache, m->id[s], layer, n, &keys, &values, NULL));
-    add(m, &m->list[s][layer], tokens, n);
-    advance(m, &m->list[s][layer]);
+    add(&m->list[s][layer], tokens, n);
+    settle(m, &m->list[s][layer]);
     free(k);
     free(v);
     free(k_as);
@@ -196,21 +200,16 @@ static void truncate_to(struct model *m, uint32_t s) {
         cut(m, &m->list[s][l], n);
 }
 
-/* What lies behind the cut is coded from then on. */
 static void remove_some(struct model *m, uint32_t s) {
     uint32_t length = m->list[s][0].n, first = rng_below(&m->rng, length + 1);
     uint32_t n = rng_below(&m->rng, length - first + 1);
     OK(tq_seq_remove(m->rig.cache, m->id[s], first, n));
     for (uint32_t i = 0; n && i < LAYERS; i++) {
         struct list *l = &m->list[s][i];
-        if (first + n == length) {
-            cut(m, l, first);
-            continue;
-        }
-        memmove(l->token + first, l->token + first + n, (length - first - n) * sizeof *l->token);
-        l->n -= n;
-        l->sinks = least(l->sinks, first);
-        l->start = l->n;
+        uint32_t behind = length - first - n;
+        memmove(l->token + first, l->token + first + n, behind * sizeof *l->token);
+        memmove(l->exact + first, l->exact + first + n, behind);
+        cut(m, l, length - n);
     }
 }
 
@@ -237,9 +236,9 @@ static void step(struct model *m, uint32_t s) {
         float *k = gather(t->k, t->k_row, tokens, n), *v = gather(t->v, t->v_row, tokens, n);
         tq_rows_in keys = rows_in(k), values = rows_in(v);
         OK(tq_batch_append(m->batch, l, &keys, &values, NULL));
-        add(m, &m->list[s][l], tokens, n);
+        add(&m->list[s][l], tokens, n);
         if (!m->rig.c.recent_tokens)
-            m->list[s][l].start = m->list[s][l].n;
+            settle(m, &m->list[s][l]);
         struct asked a = ask_make(&m->rig, n, TQ_ATTEND_CAUSAL, &m->rng);
         tq_attend_params p = {.struct_size = sizeof p, .flags = TQ_ATTEND_CAUSAL};
         tq_rows_in q = rows_in(a.q);

@@ -3,11 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-#include "common/blob.h"
 #include "common/cache.h"
+#include "common/victim.h"
 
 enum { DIM = 32, PAGE = 16, TOKENS = 3 };
 
@@ -18,14 +15,6 @@ static tq_cache_config config_of(tq_variant variant) {
     return c;
 }
 
-/* A cache with a sequence, what it looks like, and its snapshot. */
-struct victim {
-    struct rig r;
-    tq_seq seq;
-    struct blob blob;
-    struct snapshot before;
-};
-
 static void set_constants(struct rig *r) {
     float mean[DIM], scale = 0.25f;
     for (int i = 0; i < DIM; i++)
@@ -35,66 +24,19 @@ static void set_constants(struct rig *r) {
         OK(tq_cache_set_fp8_scales(r->cache, 0, &scale, NULL));
 }
 
-static void open_victim(struct victim *v, const tq_cache_config *c, uint32_t n) {
-    struct rng rng = {3};
-    memset(v, 0, sizeof *v);
-    rig_open(&v->r, c);
-    set_constants(&v->r);
-    v->seq = rig_seq(&v->r);
-    for (uint32_t l = 0; l < c->n_layers; l++)
-        rig_append_random(&v->r, v->seq, l, n, &rng);
-    v->blob = blob_save(&v->r, v->seq);
-    v->before = snapshot_take(&v->r, v->seq);
-}
-
-static void close_victim(struct victim *v) {
-    snapshot_check(&v->r, &v->before, "in the end");
-    snapshot_free(&v->r, &v->before);
-    blob_free(&v->blob);
-    rig_close(&v->r);
-}
-
-static int is_refusal(tq_status status) {
-    return status == TQ_ERR_CORRUPT || status == TQ_ERR_VERSION || status == TQ_ERR_MISMATCH;
-}
-
-/* Every call that reads whole snapshots; none of them may like this one. */
-static void check_refused(struct victim *v, const void *bytes, size_t size, const char *what,
-                          size_t at) {
-    tq_seq out = 1;
-    uint64_t blocks = v->r.heap.live_blocks, calls = v->r.heap.calls;
-    tq_status load = tq_seq_load(v->r.cache, bytes, size, &out);
-    tq_status append = tq_seq_load_append(v->r.cache, v->seq, bytes, size);
-    CHECK(is_refusal(load) && append == load, "%s %zu: %s and %s", what, at, tq_status_name(load),
-          tq_status_name(append));
-    CHECK(out == 1 && rig_length(&v->r, v->seq, 0) == TOKENS && rig_stats(&v->r).n_seqs == 1,
-          "%s %zu: the cache has changed", what, at);
-    CHECK(v->r.heap.live_blocks == blocks && v->r.heap.calls == calls,
-          "%s %zu: memory was asked for", what, at);
-}
-
 static const tq_variant variants[] = {TQ_VARIANT_K3V4_NC, TQ_VARIANT_K8V4, TQ_VARIANT_PROD3};
 
 /* ---- chance ---------------------------------------------------------------------------- */
 
-/* Cut off at every byte, in memory that ends there; and too long. */
+/* Cut off at every byte, and too long. */
 static void test_every_truncation(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT(variants); i++) {
         struct victim v;
         tq_cache_config c = config_of(variants[i]);
-        open_victim(&v, &c, TOKENS);
-        for (size_t n = 0; n < v.blob.size; n += FEWER) {
-            struct fenced f = fence_copy(v.blob.bytes, n);
-            check_refused(&v, f.data, n, "cut off at", n);
-            fence_free(&f);
-        }
-        unsigned char *longer = must_alloc(v.blob.size + 64, 1);
-        memcpy(longer, v.blob.bytes, v.blob.size);
-        check_refused(&v, longer, v.blob.size + 1, "too long by", 1);
-        check_refused(&v, longer, v.blob.size + 64, "too long by", 64);
-        free(longer);
-        close_victim(&v);
+        victim_open(&v, &c, TOKENS, set_constants);
+        victim_refuses_truncations(&v);
+        victim_close(&v);
     }
 }
 
@@ -103,13 +45,9 @@ static void test_every_flipped_bit(void **state) {
     for (size_t i = 0; i < COUNT(variants); i++) {
         struct victim v;
         tq_cache_config c = config_of(variants[i]);
-        open_victim(&v, &c, TOKENS);
-        for (size_t bit = 0; bit < v.blob.size * 8; bit++) {
-            v.blob.bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-            check_refused(&v, v.blob.bytes, v.blob.size, "flipped bit", bit);
-            v.blob.bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        }
-        close_victim(&v);
+        victim_open(&v, &c, TOKENS, set_constants);
+        victim_refuses_flips(&v);
+        victim_close(&v);
     }
 }
 
@@ -119,7 +57,7 @@ static void test_inspect_checks_the_header(void **state) {
     tq_cache_config c = config_of(TQ_VARIANT_INT8);
     tq_blob_info info = {.struct_size = sizeof info, .n_bytes = 4}, untouched = info;
     (void)state;
-    open_victim(&v, &c, TOKENS);
+    victim_open(&v, &c, TOKENS, set_constants);
     for (size_t n = 0; n < 128; n++)
         FAILS(tq_blob_inspect(v.blob.bytes, n, &info), TQ_ERR_CORRUPT, "header");
     for (size_t bit = 0; bit < 128 * 8; bit++) {
@@ -131,59 +69,17 @@ static void test_inspect_checks_the_header(void **state) {
     FAILS(tq_blob_inspect(NULL, 128, &info), TQ_ERR_INVALID_ARGUMENT, "buf");
     FAILS(tq_blob_inspect(v.blob.bytes, 128, NULL), TQ_ERR_INVALID_ARGUMENT, "out");
     assert_memory_equal(&info, &untouched, sizeof info);
-    close_victim(&v);
+    victim_close(&v);
 }
 
 /* ---- intent: checksums are right ------------------------------------------------------- */
 
-static void put(unsigned char *at, uint64_t value, uint32_t bytes) {
-    for (uint32_t i = 0; i < bytes; i++)
-        at[i] = (unsigned char)(value >> 8 * i);
-}
-
-static uint64_t get(const unsigned char *at) {
-    uint64_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
-/* All checksums again, of sections that lie inside. */
-static void reseal(struct blob *b) {
-    for (unsigned char *entry = b->bytes + 128; entry < b->bytes + 224; entry += 32) {
-        uint64_t at = get(entry + 8), n = get(entry + 16);
-        if (at <= b->size && n <= b->size - at)
-            put(entry + 24, XXH3_64bits(b->bytes + at, n), 8);
-    }
-    put(b->bytes + 112, XXH3_64bits(b->bytes + 128, 128), 8);
-    put(b->bytes + 120, XXH3_64bits(b->bytes, 120), 8);
-}
-
-struct forgery {
-    size_t at;
-    uint32_t bytes;
-    uint64_t value;
-    tq_status status;
-    const char *word;
-};
-
-static void check_forgery(struct victim *v, const struct forgery *f) {
-    struct blob forged = {must_alloc(v->blob.size, 1), v->blob.size};
-    tq_seq out = 1;
-    memcpy(forged.bytes, v->blob.bytes, forged.size);
-    put(forged.bytes + f->at, f->value, f->bytes);
-    reseal(&forged);
-    FAILS(tq_seq_load(v->r.cache, forged.bytes, forged.size, &out), f->status, f->word);
-    check_refused(v, forged.bytes, forged.size, "forged at", f->at);
-    blob_free(&forged);
-}
-
 static void check_forgeries(const struct forgery *list, size_t n) {
     struct victim v;
     tq_cache_config c = config_of(TQ_VARIANT_K8V4);
-    open_victim(&v, &c, TOKENS);
-    for (size_t i = 0; i < n; i++)
-        check_forgery(&v, &list[i]);
-    close_victim(&v);
+    victim_open(&v, &c, TOKENS, set_constants);
+    victim_refuses_forgeries(&v, list, n);
+    victim_close(&v);
 }
 
 static void test_forged_headers(void **state) {
@@ -206,6 +102,9 @@ static void test_forged_headers(void **state) {
         {64, 8, 17, TQ_ERR_CORRUPT, "tokens"},
         {64, 8, UINT64_MAX, TQ_ERR_CORRUPT, "tokens"},
         {64, 8, UINT64_C(1) << 62, TQ_ERR_CORRUPT, "tokens"},
+        {24, 4, 5, TQ_ERR_VERSION, "sections"},
+        {80, 4, 16, TQ_ERR_VERSION, "sections"},
+        {84, 4, 1, TQ_ERR_VERSION, "sections"},
         {100, 1, 1, TQ_ERR_VERSION, "byte 100"},
     };
     (void)state;
@@ -225,6 +124,11 @@ static void test_forged_tables(void **state) {
         {144, 8, UINT64_MAX - 255, TQ_ERR_CORRUPT, "section 1"},
         {208, 8, 0, TQ_ERR_CORRUPT, "behind"},
         {208, 8, UINT64_C(1) << 40, TQ_ERR_CORRUPT, "section 3"},
+        {224, 4, 4, TQ_ERR_VERSION, "byte 224"},
+        {255, 1, 1, TQ_ERR_VERSION, "byte 255"},
+        {264, 1, 1, TQ_ERR_CORRUPT, "byte 8 of the formats"},
+        {319, 1, 255, TQ_ERR_CORRUPT, "byte 63 of the formats"},
+        {324 + 8 * DIM + 4, 1, 1, TQ_ERR_CORRUPT, "of the constants is no zero"},
         {256, 4, TQ_FORMAT_LM3, TQ_ERR_MISMATCH, "K format is lm3"},
         {260, 4, 12345, TQ_ERR_MISMATCH, "V format is unknown (12345)"},
         {320, 4, 6, TQ_ERR_MISMATCH, "k_mean is set in this cache"},
@@ -238,6 +142,34 @@ static void test_forged_tables(void **state) {
     check_forgeries(forgeries, COUNT(forgeries));
 }
 
+/* Blocks that nobody needs behind the last layer of a section. */
+static void test_sections_that_go_on(void **state) {
+    struct victim v;
+    tq_cache_config c = config_of(TQ_VARIANT_K8V4);
+    tq_layer_formats pair;
+    (void)state;
+    victim_open(&v, &c, TOKENS, set_constants);
+    for (uint32_t section = 0; section < 3; section++) {
+        struct blob longer = {must_alloc(v.blob.size + 64, 1), v.blob.size + 64};
+        unsigned char *entry = longer.bytes + 128 + section * 32;
+        size_t end = (size_t)(blob_get(v.blob.bytes + 128 + section * 32 + 8) +
+                              blob_get(v.blob.bytes + 128 + section * 32 + 16));
+        memcpy(longer.bytes, v.blob.bytes, end);
+        memcpy(longer.bytes + end + 64, v.blob.bytes + end, v.blob.size - end);
+        blob_put(entry + 16, blob_get(entry + 16) + 64, 8);
+        for (uint32_t behind = section + 1; behind < 3; behind++)
+            blob_put(longer.bytes + 128 + behind * 32 + 8,
+                     blob_get(longer.bytes + 128 + behind * 32 + 8) + 64, 8);
+        blob_put(longer.bytes + 16, longer.size, 8);
+        blob_reseal(&longer);
+        victim_refuses(&v, longer.bytes, longer.size, "one block more in section", section);
+        if (section == 0)
+            FAILS(tq_blob_formats(longer.bytes, longer.size, 1, &pair), TQ_ERR_CORRUPT, "formats");
+        blob_free(&longer);
+    }
+    victim_close(&v);
+}
+
 /* Sections that are shorter than the layers of the header need. */
 static void test_short_sections(void **state) {
     struct victim v;
@@ -245,7 +177,7 @@ static void test_short_sections(void **state) {
     tq_layer_formats formats[20];
     (void)state;
     c.n_layers = 20; /* formats of 160 bytes, constants of 80 and means */
-    open_victim(&v, &c, TOKENS);
+    victim_open(&v, &c, TOKENS, set_constants);
     static const uint64_t sizes[][3] = {{64, 384, 0}, {128, 320, 0}, {192, 64, 0}, {192, 256, 0}};
     for (size_t i = 0; i < COUNT(sizes); i++) {
         struct blob forged = {must_alloc(v.blob.size, 1), v.blob.size};
@@ -253,12 +185,12 @@ static void test_short_sections(void **state) {
         uint64_t at = 256;
         for (int s = 0; s < 3; s++) {
             uint64_t n = s < 2 ? sizes[i][s] : forged.size - at;
-            put(forged.bytes + 128 + s * 32 + 8, at, 8);
-            put(forged.bytes + 128 + s * 32 + 16, n, 8);
+            blob_put(forged.bytes + 128 + s * 32 + 8, at, 8);
+            blob_put(forged.bytes + 128 + s * 32 + 16, n, 8);
             at += n;
         }
-        reseal(&forged);
-        check_refused(&v, forged.bytes, forged.size, "short sections", i);
+        blob_reseal(&forged);
+        victim_refuses(&v, forged.bytes, forged.size, "short sections", i);
         if (sizes[i][0] < 160)
             FAILS(tq_blob_formats(forged.bytes, forged.size, 20, formats), TQ_ERR_CORRUPT,
                   "formats");
@@ -268,7 +200,7 @@ static void test_short_sections(void **state) {
           "n_layers");
     FAILS(tq_blob_formats(NULL, 0, 20, formats), TQ_ERR_INVALID_ARGUMENT, "buf");
     FAILS(tq_blob_formats(v.blob.bytes, v.blob.size, 20, NULL), TQ_ERR_INVALID_ARGUMENT, "out");
-    close_victim(&v);
+    victim_close(&v);
 }
 
 /* Constants that no cache can have, in the last layer: no layer is set. */
@@ -288,17 +220,17 @@ static void test_forged_constants(void **state) {
     rig_open(&fresh, &c);
     tq_seq seq = rig_seq(&fresh);
     struct blob before = blob_save(&fresh, seq), forged = blob_save(&source, rig_seq(&source));
-    unsigned char *last = forged.bytes + get(forged.bytes + 128 + 32 + 8) + LAYER;
+    unsigned char *last = forged.bytes + blob_get(forged.bytes + 128 + 32 + 8) + LAYER;
     for (size_t i = 0; i < COUNT(words); i++) {
-        put(last + (i < 2 ? 12 : LAYER - 4), words[i], 4); /* in a mean, in a scale */
-        reseal(&forged);
+        blob_put(last + (i < 2 ? 12 : LAYER - 4), words[i], 4); /* in a mean, in a scale */
+        blob_reseal(&forged);
         FAILS(tq_cache_set_constants(fresh.cache, forged.bytes, forged.size), TQ_ERR_CORRUPT, "no");
         struct blob after = blob_save(&fresh, seq);
         blob_check_same(&before, &after, "forged constants");
         blob_free(&after);
-        put(last + (i < 2 ? 12 : LAYER - 4), i < 2 ? 0 : 0x3f000000, 4);
+        blob_put(last + (i < 2 ? 12 : LAYER - 4), i < 2 ? 0 : 0x3f000000, 4);
     }
-    reseal(&forged);
+    blob_reseal(&forged);
     OK(tq_cache_set_constants(fresh.cache, forged.bytes, forged.size));
     blob_free(&before);
     blob_free(&forged);
@@ -322,7 +254,7 @@ static void test_b64_other_caches(void **state) {
     struct victim v;
     tq_cache_config c = config_of(TQ_VARIANT_K8V4), d;
     (void)state;
-    open_victim(&v, &c, TOKENS);
+    victim_open(&v, &c, TOKENS, set_constants);
     for (int field = 0; field < 7; field++) {
         static const char *const words[] = {"n_layers",    "n_kv_heads", "head_dim", "v_head_dim",
                                             "page_tokens", "seed",       "V format"};
@@ -338,7 +270,7 @@ static void test_b64_other_caches(void **state) {
         check_mismatch(&v.blob, d, words[field]);
     }
     check_mismatch(&v.blob, c, "k_mean");
-    close_victim(&v);
+    victim_close(&v);
 }
 
 /* Constants of a snapshot: only into a cache of its kind that has no tokens. */
@@ -347,7 +279,7 @@ static void test_set_constants_refused(void **state) {
     struct rig other = {0};
     tq_cache_config c = config_of(TQ_VARIANT_K8V4), d = c;
     (void)state;
-    open_victim(&v, &c, TOKENS);
+    victim_open(&v, &c, TOKENS, set_constants);
     FAILS(tq_cache_set_constants(v.r.cache, v.blob.bytes, v.blob.size), TQ_ERR_INVALID_STATE,
           "frozen");
     d.variant = TQ_VARIANT_K3V4_NC;
@@ -360,7 +292,7 @@ static void test_set_constants_refused(void **state) {
     FAILS(tq_cache_set_constants(NULL, v.blob.bytes, v.blob.size), TQ_ERR_INVALID_ARGUMENT,
           "cache");
     rig_close(&other);
-    close_victim(&v);
+    victim_close(&v);
 }
 
 /* A load freezes the constants, as an append does. */
@@ -369,7 +301,7 @@ static void test_load_freezes(void **state) {
     struct rig r = {0};
     tq_cache_config c = config_of(TQ_VARIANT_K8V4);
     (void)state;
-    open_victim(&v, &c, TOKENS);
+    victim_open(&v, &c, TOKENS, set_constants);
     rig_open(&r, &c);
     OK(tq_cache_set_constants(r.cache, v.blob.bytes, v.blob.size));
     OK(tq_cache_set_constants(r.cache, v.blob.bytes, v.blob.size));
@@ -379,7 +311,7 @@ static void test_load_freezes(void **state) {
     FAILS(tq_seq_load(r.cache, v.blob.bytes, v.blob.size, NULL), TQ_ERR_INVALID_ARGUMENT, "out");
     FAILS(tq_seq_load(NULL, v.blob.bytes, v.blob.size, &v.seq), TQ_ERR_INVALID_ARGUMENT, "cache");
     rig_close(&r);
-    close_victim(&v);
+    victim_close(&v);
 }
 
 int main(void) {
@@ -389,6 +321,7 @@ int main(void) {
         cmocka_unit_test(test_inspect_checks_the_header),
         cmocka_unit_test(test_forged_headers),
         cmocka_unit_test(test_forged_tables),
+        cmocka_unit_test(test_sections_that_go_on),
         cmocka_unit_test(test_short_sections),
         cmocka_unit_test(test_forged_constants),
         cmocka_unit_test(test_b64_other_caches),

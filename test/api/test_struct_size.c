@@ -306,7 +306,7 @@ static const struct output_case {
     {"cache config", sizeof(tq_cache_config), 72, get_config},
     {"cache stats", sizeof(tq_cache_stats), 72, get_stats},
     {"recommendation", sizeof(tq_recommendation), sizeof(tq_recommendation), get_recommendation},
-    {"blob info", sizeof(tq_blob_info), sizeof(tq_blob_info), get_blob_info},
+    {"blob info", sizeof(tq_blob_info), 64, get_blob_info},
 };
 
 /* Between canaries, filled with 0xff; as many bytes as struct_size says, within reason. */

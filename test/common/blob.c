@@ -46,3 +46,19 @@ void blob_check_same(const struct blob *a, const struct blob *b, const char *wha
     for (size_t i = 0; i < a->size; i++)
         CHECK(a->bytes[i] == b->bytes[i], "%s: byte %zu differs", what, i);
 }
+
+tq_status blob_reload(struct rig *r, tq_seq from, uint64_t first, uint64_t n, tq_seq *out) {
+    struct blob b = blob_save_range(r, from, first, n);
+    tq_status status = tq_seq_load(r->cache, b.bytes, b.size, out);
+    blob_free(&b);
+    return status;
+}
+
+tq_status blob_copy_by(struct rig *r, tq_seq from, uint64_t first, uint64_t n, struct rig *other,
+                       tq_seq *out) {
+    tq_seq there = 0;
+    OK(tq_seq_copy(other->cache, r->cache, from, first, n, &there));
+    tq_status status = tq_seq_copy(r->cache, other->cache, there, 0, UINT64_MAX, out);
+    OK(tq_seq_destroy(other->cache, there));
+    return status;
+}

@@ -16,4 +16,10 @@ void blob_free(struct blob *b);
 tq_seq blob_load(struct rig *r, const struct blob *b);
 void blob_check_same(const struct blob *a, const struct blob *b, const char *what);
 
+/* Tokens [first, + n) to a new sequence of the same cache: through bytes, or by way of a sequence
+ * of another cache that does not stay. */
+tq_status blob_reload(struct rig *r, tq_seq from, uint64_t first, uint64_t n, tq_seq *out);
+tq_status blob_copy_by(struct rig *r, tq_seq from, uint64_t first, uint64_t n, struct rig *other,
+                       tq_seq *out);
+
 #endif

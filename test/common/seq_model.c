@@ -85,10 +85,33 @@ int model_make_rooms(struct model_pool *p, uint32_t n, struct model_seq *const *
     return room;
 }
 
+/* A token is exact as long as it is among the first sink_tokens and all before it are exact too,
+ * or among the last recent_tokens and all behind it are. */
+static void settle(const struct model_pool *p, struct model_seq *s, uint32_t layer) {
+    uint8_t *exact = s->exact[layer];
+    uint32_t n = s->n[layer], head = 0, tail = 0;
+    while (head < n && head < p->sink_tokens && exact[head])
+        head++;
+    while (tail < n && tail < p->recent_tokens && exact[n - 1 - tail])
+        tail++;
+    for (uint32_t i = 0; i < n; i++)
+        exact[i] = i < head || i >= n - tail;
+}
+
+void model_append(const struct model_pool *p, struct model_seq *s, uint32_t layer,
+                  const uint32_t *list, uint32_t n) {
+    memcpy(s->list[layer] + s->n[layer], list, n * sizeof *list);
+    memset(s->exact[layer] + s->n[layer], 1, n);
+    s->n[layer] += n;
+    settle(p, s, layer);
+}
+
 void model_truncate(struct model_pool *p, struct model_seq *s, uint32_t n) {
     model_keep_pages(p, s, model_pages_for(p, n));
-    for (int l = 0; l < MODEL_LAYERS; l++)
+    for (uint32_t l = 0; l < MODEL_LAYERS; l++) {
         s->n[l] = n;
+        settle(p, s, l);
+    }
 }
 
 void model_share(struct model_pool *p, const struct model_seq *from, struct model_seq *to,
@@ -125,10 +148,12 @@ int model_remove(struct model_pool *p, struct model_seq *s, uint32_t first, uint
             return 0;
         model_keep_pages(p, s, end);
     }
-    for (int l = 0; l < MODEL_LAYERS; l++) {
-        memmove(s->list[l] + first, s->list[l] + first + n,
-                (s->n[l] - first - n) * sizeof s->list[l][0]);
+    for (uint32_t l = 0; l < MODEL_LAYERS; l++) {
+        uint32_t behind = s->n[l] - first - n;
+        memmove(s->list[l] + first, s->list[l] + first + n, behind * sizeof s->list[l][0]);
+        memmove(s->exact[l] + first, s->exact[l] + first + n, behind);
         s->n[l] -= n;
+        settle(p, s, l);
     }
     return 1;
 }
@@ -138,9 +163,11 @@ int model_add_range(struct model_pool *p, struct model_seq *to, const struct mod
     uint32_t length = to->n[0];
     if (n && !model_make_room(p, to, length / p->page_tokens, model_pages_for(p, length + n)))
         return 0;
-    for (int l = 0; l < MODEL_LAYERS; l++) {
+    for (uint32_t l = 0; l < MODEL_LAYERS; l++) {
         memmove(to->list[l] + length, from->list[l] + first, n * sizeof to->list[l][0]);
+        memmove(to->exact[l] + length, from->exact[l] + first, n);
         to->n[l] += n;
+        settle(p, to, l);
     }
     return 1;
 }

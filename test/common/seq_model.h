@@ -10,13 +10,15 @@ enum { MODEL_LAYERS = 3, MODEL_TOKENS = 300, MODEL_PAGES = 1024 };
 struct model_seq {
     tq_seq id; /* 0 = no sequence here */
     uint32_t list[MODEL_LAYERS][MODEL_TOKENS], n[MODEL_LAYERS];
-    uint32_t pages[MODEL_TOKENS], n_pages; /* numbers of the model, not of the library */
+    uint8_t exact[MODEL_LAYERS][MODEL_TOKENS]; /* kept in 16 bits */
+    uint32_t pages[MODEL_TOKENS], n_pages;     /* numbers of the model, not of the library */
 };
 
 struct model_pool {
     uint32_t references[MODEL_PAGES]; /* of each page */
     uint32_t page_tokens;
     uint64_t max_pages; /* 0 = as many as are wanted */
+    uint32_t sink_tokens, recent_tokens;
 };
 
 uint32_t model_shortest(const struct model_seq *s);
@@ -25,6 +27,9 @@ uint32_t model_pages_for(const struct model_pool *p, uint32_t n);
 uint32_t model_pages_used(const struct model_pool *p);
 uint32_t model_pages_shared(const struct model_pool *p);
 
+/* Puts tokens behind those of a layer, whose pages have been taken. */
+void model_append(const struct model_pool *p, struct model_seq *s, uint32_t layer,
+                  const uint32_t *list, uint32_t n);
 /* Gives back pages from number n on. */
 void model_keep_pages(struct model_pool *p, struct model_seq *s, uint32_t n);
 /* Whether pages [first, last) can be written; takes them when they can. */

@@ -3,19 +3,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/numbers.h"
+
+static float *halves(const float *rows, size_t n) {
+    void *half = convert_rows(rows, n, TQ_BF16);
+    float *wide = widen_rows(half, n, TQ_BF16);
+    free(half);
+    return wide;
+}
+
 struct table table_make(const tq_cache_config *c, uint32_t layer, uint32_t n, uint64_t seed) {
     struct rng rng = {seed};
     struct rig r = {0};
     tq_cache_config config = *c;
-    config.max_pages = 0;
+    config.max_pages = config.sink_tokens = config.recent_tokens = 0;
     rig_open(&r, &config);
     struct table t = {.n = n, .k_row = rig_k_row(&r), .v_row = rig_v_row(&r)};
     t.k = random_rows(&rng, n * t.k_row, 1);
     t.v = random_rows(&rng, n * t.v_row, 1);
+    t.k_half = halves(t.k, n * t.k_row);
+    t.v_half = halves(t.v, n * t.v_row);
     t.k_decoded = must_alloc(n * t.k_row, sizeof *t.k_decoded);
     t.v_decoded = must_alloc(n * t.v_row, sizeof *t.v_decoded);
     tq_seq seq = rig_seq(&r);
-    rig_append(&r, seq, layer, n, t.k, t.v);
+    int rounded = c->recent_tokens != 0; /* what leaves a window is coded from 16 bits */
+    rig_append(&r, seq, layer, n, rounded ? t.k_half : t.k, rounded ? t.v_half : t.v);
     rig_read(&r, seq, layer, 0, n, t.k_decoded, t.v_decoded);
     rig_close(&r);
     return t;
@@ -26,6 +38,8 @@ void table_free(struct table *t) {
     free(t->v);
     free(t->k_decoded);
     free(t->v_decoded);
+    free(t->k_half);
+    free(t->v_half);
 }
 
 /* The rows of a list one after the other; allocated. */
@@ -33,6 +47,16 @@ static float *gather(const float *rows, size_t row, const uint32_t *list, uint32
     float *out = must_alloc(n * row, sizeof *out);
     for (uint32_t i = 0; i < n; i++)
         memcpy(out + i * row, rows + list[i] * row, row * sizeof *out);
+    return out;
+}
+
+/* As they are read. */
+static float *gather_read(const float *decoded, const float *half, size_t row, const uint32_t *list,
+                          const uint8_t *exact, uint32_t n) {
+    float *out = gather(decoded, row, list, n);
+    for (uint32_t i = 0; exact && i < n; i++)
+        if (exact[i])
+            memcpy(out + i * row, half + list[i] * row, row * sizeof *out);
     return out;
 }
 
@@ -53,13 +77,13 @@ static void check_rows(const float *got, const float *want, size_t row, uint32_t
               i);
 }
 
-void table_check(const struct table *t, const struct rig *r, tq_seq seq, uint32_t layer,
-                 const uint32_t *list, uint32_t n, const char *what) {
+void table_check_kept(const struct table *t, const struct rig *r, tq_seq seq, uint32_t layer,
+                      const uint32_t *list, const uint8_t *exact, uint32_t n, const char *what) {
     uint64_t length = rig_length(r, seq, layer);
     CHECK(length == n, "%s: length %llu instead of %u", what, (unsigned long long)length, n);
     float *k = must_alloc(n * t->k_row, sizeof *k), *v = must_alloc(n * t->v_row, sizeof *v);
-    float *want_k = gather(t->k_decoded, t->k_row, list, n);
-    float *want_v = gather(t->v_decoded, t->v_row, list, n);
+    float *want_k = gather_read(t->k_decoded, t->k_half, t->k_row, list, exact, n);
+    float *want_v = gather_read(t->v_decoded, t->v_half, t->v_row, list, exact, n);
     rig_read(r, seq, layer, 0, n, k, v);
     check_rows(k, want_k, t->k_row, n, what);
     check_rows(v, want_v, t->v_row, n, what);
@@ -69,10 +93,15 @@ void table_check(const struct table *t, const struct rig *r, tq_seq seq, uint32_
     free(want_v);
 }
 
-void table_judge(const struct table *t, const struct rig *r, const uint32_t *list, uint32_t n,
-                 const struct asked *a, const char *what) {
-    float *k = gather(t->k_decoded, t->k_row, list, n);
-    float *v = gather(t->v_decoded, t->v_row, list, n);
+void table_check(const struct table *t, const struct rig *r, tq_seq seq, uint32_t layer,
+                 const uint32_t *list, uint32_t n, const char *what) {
+    table_check_kept(t, r, seq, layer, list, NULL, n, what);
+}
+
+void table_judge_kept(const struct table *t, const struct rig *r, const uint32_t *list,
+                      const uint8_t *exact, uint32_t n, const struct asked *a, const char *what) {
+    float *k = gather_read(t->k_decoded, t->k_half, t->k_row, list, exact, n);
+    float *v = gather_read(t->v_decoded, t->v_half, t->v_row, list, exact, n);
     struct shape shape = {.n_tokens = n,
                           .n_queries = a->n_queries,
                           .n_kv_heads = r->c.n_kv_heads,
@@ -89,6 +118,11 @@ void table_judge(const struct table *t, const struct rig *r, const uint32_t *lis
     free(v);
     free(out);
     free(lse);
+}
+
+void table_judge(const struct table *t, const struct rig *r, const uint32_t *list, uint32_t n,
+                 const struct asked *a, const char *what) {
+    table_judge_kept(t, r, list, NULL, n, a, what);
 }
 
 void table_attend(const struct table *t, const struct rig *r, tq_seq seq, uint32_t layer,

@@ -368,6 +368,14 @@ void check_batches_sanitize(void) {
     few_rows(variants[1], 128, 8);
 }
 
+void check_batches_of(tq_layer_formats f) {
+    few_rows(f, 64, 8);
+    few_rows(f, 128, 16);
+    replayed(f, 128, 400);
+    repeated(f);
+    invariant(f, 128);
+}
+
 void check_batches(void) {
     formats_and_shapes();
     for (int v = 0; v < N_VARIANTS; v++)

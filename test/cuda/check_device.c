@@ -82,7 +82,7 @@ static void other_stream(void) {
 }
 
 /* The same call gives the same bits; a query that is not finite spoils its own row only. */
-static void repeated(tq_format k, tq_format v) {
+void check_repeated(tq_format k, tq_format v) {
     enum { Q_HEADS = 16, DIM = 128, N = Q_HEADS * DIM, RUNS = 200 };
     tq_cache_config config = {.n_kv_heads = 2, .n_q_heads = Q_HEADS, .head_dim = DIM};
     struct pair p;
@@ -182,9 +182,9 @@ void check_device(void) {
     refusals();
     current_device();
     other_stream();
-    repeated(TQ_FORMAT_LM4, TQ_FORMAT_LM4);
-    repeated(TQ_FORMAT_LM3, TQ_FORMAT_LM3);
-    repeated(TQ_FORMAT_INT8, TQ_FORMAT_INT8);
-    repeated(TQ_FORMAT_FP8, TQ_FORMAT_FP8);
-    repeated(TQ_FORMAT_BF16, TQ_FORMAT_BF16);
+    check_repeated(TQ_FORMAT_LM4, TQ_FORMAT_LM4);
+    check_repeated(TQ_FORMAT_LM3, TQ_FORMAT_LM3);
+    check_repeated(TQ_FORMAT_INT8, TQ_FORMAT_INT8);
+    check_repeated(TQ_FORMAT_FP8, TQ_FORMAT_FP8);
+    check_repeated(TQ_FORMAT_BF16, TQ_FORMAT_BF16);
 }

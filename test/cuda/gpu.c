@@ -45,11 +45,17 @@ void gpu_error_seen(tq_format k, tq_format v, double error) {
     worst[k][v] = fmax(worst[k][v], error);
 }
 
-int gpu_report(void) {
+void gpu_worst(const char *what) {
     for (int k = 0; k < 32; k++)
         for (int v = 0; v < 32; v++)
             if (worst[k][v] > 0)
-                printf("K %d V %d: attention differs by at most %.1e\n", k, v, worst[k][v]);
+                printf("%s: K %d V %d: attention differs by at most %.1e\n", what, k, v,
+                       worst[k][v]);
+    memset(worst, 0, sizeof worst);
+}
+
+int gpu_report(void) {
+    gpu_worst("in all");
     printf("%lu passed, %lu failed\n", passed, failed);
     return failed || !passed ? 1 : 0;
 }

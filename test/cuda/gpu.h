@@ -19,6 +19,8 @@ void gpu_ok(tq_status status, const char *call);
 void gpu_cuda(int error, const char *call);
 /* An error of attention: the report names the worst of each pair of formats. */
 void gpu_error_seen(tq_format k, tq_format v, double error);
+/* Prints the worst since the last time. */
+void gpu_worst(const char *what);
 /* Prints the total; the exit code. */
 int gpu_report(void);
 
@@ -48,8 +50,11 @@ struct pair {
     tq_layer_formats formats;
     tq_stream stream; /* of GPU calls */
     double tolerance; /* of attention */
+    tq_dtype q_dtype; /* of random queries */
 };
 
+/* TQ_CONTEXT_* of the contexts that pairs will have. */
+void pair_use_flags(uint32_t flags);
 /* Contexts whose memory starts as 0xFF bytes; config: shape, the rest is filled in. */
 int pair_create(struct pair *p, tq_cache_config config, tq_format k, tq_format v);
 void pair_destroy(struct pair *p);
@@ -64,6 +69,11 @@ void pair_check_rows(struct pair *p, tq_seq seq, const char *what);
 /* Attention of random queries: compares out and lse, one check. */
 void pair_check_params(struct pair *p, tq_seq seq, uint32_t n_queries,
                        const tq_attend_params *params, const char *what);
+/* Attention of one token's queries, [n_q_heads][head_dim]: one check. */
+void pair_check_query(struct pair *p, tq_seq seq, const float *query,
+                      const tq_attend_params *params, const char *what);
+/* Appends n rows to keys and values alike: [n][n_kv_heads][head_dim]. */
+void pair_append_rows(struct pair *p, tq_seq seq, uint32_t n, const float *rows);
 /* The same without window and softcap. */
 void pair_check_attend(struct pair *p, tq_seq seq, uint32_t n_queries, uint32_t flags,
                        const char *what);
@@ -78,7 +88,13 @@ void check_device(void);
 void check_batches(void);
 void check_windows(void);
 void check_random(void);
+void check_fp8(void);
+void check_special(void);
+void check_repeated(tq_format k, tq_format v);
+void check_batches_of(tq_layer_formats formats);
 void check_sanitize(void);
+void check_sanitize_fp8(void);
+void check_bytes_sanitize(void);
 void check_batches_sanitize(void);
 void check_paged(void);
 void check_paged_sanitize(void);

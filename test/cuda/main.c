@@ -1,7 +1,8 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, batches, windows, paged, merge, cases, sequences, snapshots, device, random; all
- * without arguments. The groups sanitize, sanitize_batches and sanitize_paged repeat a little of
- * everything for tools that are slow. Skips where there is no GPU. */
+ * attention, fp8, special, batches, windows, paged, merge, cases, sequences, snapshots, device,
+ * random; all without arguments. The groups sanitize, sanitize_fp8, sanitize_batches, sanitize_bytes
+ * and sanitize_paged repeat a little of everything for tools that are slow. Skips where there is no
+ * GPU. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,13 +18,17 @@ static const struct {
               {"snapshots", check_snapshots},
               {"attention", check_attention},
               {"batches", check_batches},
+              {"fp8", check_fp8},
+              {"special", check_special},
               {"windows", check_windows},
               {"paged", check_paged},
               {"merge", check_merge},
               {"cases", check_cases},
               {"random", check_random},
               {"sanitize", check_sanitize},
+              {"sanitize_fp8", check_sanitize_fp8},
               {"sanitize_batches", check_batches_sanitize},
+              {"sanitize_bytes", check_bytes_sanitize},
               {"sanitize_paged", check_paged_sanitize}};
 
 static int wanted(const char *name, int argc, char **argv) {

@@ -39,9 +39,16 @@ static void any_free(void *user, void *p, size_t size, size_t alignment, tq_memo
         GPU_CUDA(cudaFree(p));
 }
 
+static uint32_t context_flags;
+
+void pair_use_flags(uint32_t flags) {
+    context_flags = flags;
+}
+
 static tq_status create_context(tq_device device, tq_context **out) {
     tq_allocator memory = {.struct_size = sizeof memory, .alloc = any_alloc, .free = any_free};
     tq_context_config config = {.struct_size = sizeof config,
+                                .flags = context_flags,
                                 .device = device,
                                 .cpu_features_disabled = UINT64_MAX,
                                 .allocator = &memory};
@@ -76,6 +83,7 @@ int pair_create(struct pair *p, tq_cache_config config, tq_format k, tq_format v
     p->config.struct_size = sizeof p->config;
     GPU_OK(tq_cache_get_config(p->gpu, &p->config));
     p->tolerance = tolerance_of(p);
+    p->q_dtype = TQ_BF16;
     return 1;
 }
 
@@ -258,16 +266,16 @@ static struct result run_gpu(struct pair *p, tq_seq seq, uint32_t n, tq_attend_p
     return r;
 }
 
-void pair_check_params(struct pair *p, tq_seq seq, uint32_t n_queries,
-                       const tq_attend_params *given, const char *what) {
+static void compare_attention(struct pair *p, tq_seq seq, uint32_t n_queries,
+                              const tq_attend_params *given, const struct both *q,
+                              const char *what) {
     const tq_cache_config *c = &p->config;
     tq_attend_params params = *given;
     size_t n_lse = (size_t)n_queries * c->n_q_heads, n_out = n_lse * c->v_head_dim;
-    struct both q = make_rows(TQ_BF16, n_queries, c->n_q_heads, c->head_dim, 0);
     struct result a = {calloc(n_out, 4), calloc(n_lse, 4)};
     tq_rows_out rows = {.data = a.out, .dtype = TQ_F32};
-    GPU_OK(tq_attend(p->cpu, seq, 0, n_queries, &params, &q.cpu, &rows, a.lse, NULL));
-    struct result b = run_gpu(p, seq, n_queries, &params, &q.gpu, n_out, n_lse);
+    GPU_OK(tq_attend(p->cpu, seq, 0, n_queries, &params, &q->cpu, &rows, a.lse, NULL));
+    struct result b = run_gpu(p, seq, n_queries, &params, &q->gpu, n_out, n_lse);
     double out = gpu_error(b.out, a.out, n_out), lse = gpu_error(b.lse, a.lse, n_lse);
     gpu_error_seen(p->formats.k_format, p->formats.v_format, fmax(out, lse));
     gpu_expect(out <= p->tolerance && lse <= p->tolerance,
@@ -277,7 +285,35 @@ void pair_check_params(struct pair *p, tq_seq seq, uint32_t n_queries,
     free(a.lse);
     free(b.out);
     free(b.lse);
+}
+
+void pair_check_params(struct pair *p, tq_seq seq, uint32_t n_queries,
+                       const tq_attend_params *params, const char *what) {
+    const tq_cache_config *c = &p->config;
+    struct both q = make_rows(p->q_dtype, n_queries, c->n_q_heads, c->head_dim, 0);
+    compare_attention(p, seq, n_queries, params, &q, what);
     drop(&q);
+}
+
+void pair_check_query(struct pair *p, tq_seq seq, const float *query,
+                      const tq_attend_params *params, const char *what) {
+    size_t bytes = (size_t)p->config.n_q_heads * p->config.head_dim * sizeof *query;
+    struct both q = {.cpu = {.data = query, .dtype = TQ_F32}, .gpu = {.dtype = TQ_F32}};
+    q.gpu.data = q.device = gpu_upload(query, bytes);
+    compare_attention(p, seq, 1, params, &q, what);
+    gpu_release(q.device);
+}
+
+/* The same rows on both sides. */
+void pair_append_rows(struct pair *p, tq_seq seq, uint32_t n, const float *rows) {
+    const tq_cache_config *c = &p->config;
+    size_t bytes = (size_t)n * c->n_kv_heads * c->head_dim * sizeof *rows;
+    void *device = gpu_upload(rows, bytes);
+    tq_rows_in cpu = {.data = rows, .dtype = TQ_F32}, gpu = {.data = device, .dtype = TQ_F32};
+    GPU_OK(tq_append(p->cpu, seq, 0, n, &cpu, &cpu, NULL));
+    GPU_OK(tq_append(p->gpu, seq, 0, n, &gpu, &gpu, p->stream));
+    GPU_CUDA(cudaDeviceSynchronize());
+    gpu_release(device);
 }
 
 void pair_check_attend(struct pair *p, tq_seq seq, uint32_t n_queries, uint32_t flags,

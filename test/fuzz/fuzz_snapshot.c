@@ -45,9 +45,9 @@ static void put64(uint8_t *at, uint64_t value) {
 static void reseal(struct blob *b) {
     if (b->size < 256)
         return;
-    for (uint8_t *entry = b->bytes + TABLE; entry < b->bytes + 224; entry += 32) {
+    for (uint8_t *entry = b->bytes + TABLE; entry < b->bytes + 256; entry += 32) {
         uint64_t at = get64(entry + 8), n = get64(entry + 16);
-        if (at <= b->size && n <= b->size - at)
+        if (at && at <= b->size && n <= b->size - at)
             put64(entry + 24, XXH3_64bits(b->bytes + at, n));
     }
     put64(b->bytes + 112, XXH3_64bits(b->bytes + TABLE, 256 - TABLE));
@@ -174,7 +174,9 @@ static void open_cache(struct run *r, tq_context *ctx, uint8_t how) {
                          .n_kv_heads = 1,
                          .head_dim = DIM,
                          .variant = info.id,
-                         .page_tokens = PAGE};
+                         .page_tokens = PAGE,
+                         .sink_tokens = how & 64 ? 16 : 0,
+                         .recent_tokens = how & 128 ? TOKENS - 1 : 0};
     for (int i = 0; i < TOKENS * DIM; i++)
         rows[i] = (float)(i * 37 % 101 - 50) / 16;
     for (int i = 0; i < DIM; i++)

@@ -51,6 +51,7 @@ ROWS = [
                        "lib/device/step.h", "lib/device/paged.h", "lib/page/view.h"], ANY),
     ("bindings", PUBLIC, ANY),
     ("examples", PUBLIC, ANY),
+    ("bench/cuda", PUBLIC + ["cuda/attend"], ANY),
     ("bench", PUBLIC, ANY),
     ("test/oracle", [], HOSTED | CMOCKA),
     ("test/common", PUBLIC, ANY),

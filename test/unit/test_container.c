@@ -33,7 +33,8 @@ static void test_numbers(void **state) {
     assert_true(tqi_get_le32(at) == UINT32_MAX && at[4] == 0x04);
 }
 
-static struct tqi_container sealed(void) {
+/* recent_tokens: with a section of rows, else without. */
+static struct tqi_container sealed(uint32_t recent_tokens) {
     struct tqi_container c = {.header = {.format_version = 3,
                                          .n_layers = 1,
                                          .n_kv_heads = 2,
@@ -43,10 +44,12 @@ static struct tqi_container sealed(void) {
                                          .variant = 6,
                                          .seed = UINT64_MAX - 1,
                                          .n_tokens = 8,
-                                         .first_token = 9}};
+                                         .first_token = 9,
+                                         .recent_tokens = recent_tokens}};
     c.sections[TQI_SECTION_FORMATS].bytes = 8;
     c.sections[TQI_SECTION_CONSTANTS].bytes = 65;
     c.sections[TQI_SECTION_PAGES].bytes = 0;
+    c.sections[TQI_SECTION_ROWS].bytes = recent_tokens ? 130 : 0;
     memset(buf, 0, BYTES);
     assert_int_equal(tqi_container_place(&c), TQ_OK);
     for (uint64_t i = c.sections[1].offset; i < c.header.total; i++)
@@ -56,33 +59,52 @@ static struct tqi_container sealed(void) {
 }
 
 static void test_round_trip(void **state) {
-    struct tqi_container c = sealed(), read;
     (void)state;
-    assert_int_equal(c.header.total, 256 + 64 + 128);
-    assert_int_equal(tqi_container_open(buf, (size_t)c.header.total, &read), TQ_OK);
-    assert_memory_equal(&read.header, &c.header, sizeof c.header);
-    for (int kind = 1; kind < TQI_SECTION_LIMIT; kind++) {
-        assert_int_equal(read.sections[kind].offset, c.sections[kind].offset);
-        assert_int_equal(read.sections[kind].bytes, c.sections[kind].bytes);
-        assert_int_equal(tqi_container_check(&read, (enum tqi_section_kind)kind), TQ_OK);
-        assert_ptr_equal(tqi_section_bytes(&read, (enum tqi_section_kind)kind),
-                         buf + c.sections[kind].offset);
+    for (uint32_t recent = 0; recent < 2; recent++) {
+        struct tqi_container c = sealed(recent), read;
+        assert_int_equal(c.header.total, 256 + 64 + 128 + (recent ? 192 : 0));
+        assert_int_equal(tqi_sections_of(&c.header), 3 + recent);
+        assert_int_equal(tqi_container_open(buf, (size_t)c.header.total, &read), TQ_OK);
+        assert_memory_equal(&read.header, &c.header, sizeof c.header);
+        for (uint32_t kind = 1; kind <= 3 + recent; kind++) {
+            assert_int_equal(read.sections[kind].offset, c.sections[kind].offset);
+            assert_int_equal(read.sections[kind].bytes, c.sections[kind].bytes);
+            assert_int_equal(tqi_container_check(&read, (enum tqi_section_kind)kind), TQ_OK);
+            assert_ptr_equal(tqi_section_bytes(&read, (enum tqi_section_kind)kind),
+                             buf + c.sections[kind].offset);
+        }
+        buf[256 + 64 + 100] ^= 4;
+        assert_int_equal(tqi_container_check(&read, TQI_SECTION_FORMATS), TQ_OK);
+        assert_int_equal(tqi_container_check(&read, TQI_SECTION_CONSTANTS), TQ_ERR_CORRUPT);
     }
-    buf[256 + 64 + 100] ^= 4;
-    assert_int_equal(tqi_container_check(&read, TQI_SECTION_FORMATS), TQ_OK);
-    assert_int_equal(tqi_container_check(&read, TQI_SECTION_CONSTANTS), TQ_ERR_CORRUPT);
+}
+
+/* Sections end with the zeros that round them up: not a block more, and no other byte. */
+static void test_ends(void **state) {
+    struct tqi_container c = sealed(1);
+    uint8_t *rows = buf + c.sections[TQI_SECTION_ROWS].offset;
+    (void)state;
+    memset(rows + 130, 0, 62);
+    for (uint64_t used = 0; used < 300; used++) {
+        tq_status status = tqi_container_check_end(&c, TQI_SECTION_ROWS, used);
+        assert_int_equal(status, used >= 130 && used <= 192 ? TQ_OK : TQ_ERR_CORRUPT);
+    }
+    rows[191] = 1;
+    assert_int_equal(tqi_container_check_end(&c, TQI_SECTION_ROWS, 191), TQ_ERR_CORRUPT);
+    assert_int_equal(tqi_container_check_end(&c, TQI_SECTION_ROWS, 192), TQ_OK);
 }
 
 /* Sizes that no memory has. */
 static void test_sizes_overflow(void **state) {
-    static const uint64_t sizes[][3] = {{UINT64_MAX, 0, 0},
-                                        {UINT64_MAX - 64, 0, 0},
-                                        {8, UINT64_MAX - 200, 0},
-                                        {UINT64_MAX / 2, UINT64_MAX / 2, 200}};
+    static const uint64_t sizes[][4] = {{UINT64_MAX, 0, 0, 0},
+                                        {UINT64_MAX - 64, 0, 0, 0},
+                                        {8, UINT64_MAX - 200, 0, 0},
+                                        {8, 8, 8, UINT64_MAX - 300},
+                                        {UINT64_MAX / 2, UINT64_MAX / 2, 200, 0}};
     (void)state;
     for (size_t i = 0; i < COUNT(sizes); i++) {
-        struct tqi_container c = {.bytes = NULL};
-        for (int s = 0; s < 3; s++)
+        struct tqi_container c = {.header = {.sink_tokens = 16}};
+        for (int s = 0; s < 4; s++)
             c.sections[s + 1].bytes = sizes[i][s];
         assert_int_equal(tqi_container_place(&c), TQ_ERR_OUT_OF_MEMORY);
     }
@@ -90,7 +112,7 @@ static void test_sizes_overflow(void **state) {
 
 /* Every size but the right one, and header reads that need the header only. */
 static void test_sizes_refused(void **state) {
-    struct tqi_container c = sealed(), untouched = c;
+    struct tqi_container c = sealed(0), untouched = c;
     struct tqi_snapshot_header h;
     (void)state;
     for (size_t n = 0; n < BYTES; n++) {
@@ -105,9 +127,9 @@ static void test_sizes_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash),          cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_sizes_overflow),
-        cmocka_unit_test(test_sizes_refused),
+        cmocka_unit_test(test_hash),           cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_sizes_overflow), cmocka_unit_test(test_sizes_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@ STEPS = [
     ("build by clang", ["WERROR=1", "CUDA=0", "CC=clang", "lib"], False),
     # One architecture: the release builds more. Without nvcc this builds the plain library.
     ("CUDA compiles", ["WERROR=1", "CUDA_ARCHS=90a", "lib"], False),
+    ("code of the CUDA kernels", ["WERROR=1", "CUDA_ARCHS=90a", "check-cuda-code"], False),
     ("lint", ["lint"], False),
     ("header alone", ["check-header"], False),
     ("symbols", ["WERROR=1", "CUDA=0", "check-symbols"], False),

@@ -32,6 +32,25 @@ $(B)/cuda/%.cu.o: cuda/%.cu | need-build
 .PHONY: cuda-registers
 cuda-registers:
 	@sh tools/make/cuda_registers.sh '$(NVCC) $(NVCCFLAGS)' $(CUDA_SRC) | c++filt
+
+# What the assembler made of the kernels, read from the objects: that those for e4m3 multiply e4m3,
+# and that hot kernels keep to the stack that test/cuda/stack_limits.txt allows.
+.PHONY: check-cuda-code check-cuda-sass check-cuda-stack cuda-stack
+cuda_code = dump=$$(PYTHON=$(PYTHON) sh tools/make/cuobjdump.sh build/cuobjdump $(CUDA_HOME)) || \
+	{ echo 'SKIPPED: $@, cuobjdump is not here (package nvidia-cuda-cuobjdump of Python)'; exit 0; }; \
+	$(PYTHON) tools/make/check_cuda_code.py "$$dump"
+
+check-cuda-code: check-cuda-sass check-cuda-stack
+check-cuda-sass: $(filter %/e4m3_d64.cu.o %/e4m3_d128.cu.o %/e4m3_d256.cu.o,$(CUDA_OBJ))
+	@$(cuda_code) sass $^
+check-cuda-stack: $(CUDA_OBJ)
+	@$(cuda_code) stack test/cuda/stack_limits.txt $^
+cuda-stack: $(CUDA_OBJ)
+	@$(cuda_code) table $^
+else
+.PHONY: check-cuda-code check-cuda-sass check-cuda-stack
+check-cuda-code check-cuda-sass check-cuda-stack:
+	@echo '$@: SKIPPED, this build has no CUDA (nvcc was not found, or CUDA=0)'
 endif
 
 # CPU against GPU, on a machine that has one. The program says so where there is none.
@@ -59,13 +78,12 @@ $(CHECK_CUDA): $(CHECK_CUDA_OBJ) $(B)/libturboquant.a
 check-cuda: $(CHECK_CUDA)
 	$(CHECK_CUDA) $(GROUPS)
 
-# A tool per run; a small group, as the tools are slow. Without a number synccheck loses track of
-# the kernels' barriers and stops them.
+# A tool per run over small shapes, a group at a time, so that one that hangs is named. Without a
+# number synccheck loses track of the kernels' barriers and stops them.
+SANITIZE_TOOLS ?= memcheck racecheck synccheck initcheck
+SANITIZE_GROUPS ?= sanitize_bytes sanitize_fp8 sanitize sanitize_batches sanitize_paged
 check-cuda-sanitize: $(CHECK_CUDA)
-	for tool in memcheck racecheck synccheck initcheck; do \
-		extra=; [ $$tool != synccheck ] || extra='--num-cuda-barriers 4096'; \
-		compute-sanitizer --tool $$tool $$extra --error-exitcode 9 $(CHECK_CUDA) sanitize sanitize_batches sanitize_paged || exit 1; \
-	done
+	sh test/cuda/sanitize.sh $(CHECK_CUDA) '$(SANITIZE_TOOLS)' '$(SANITIZE_GROUPS)'
 
 -include $(CHECK_CUDA_OBJ:.o=.d)
 

@@ -4,6 +4,7 @@ static const struct tqi_level level = {
     .name = "avx2",
     .features = TQ_CPU_AVX2,
     .score_size = sizeof(float),
+    .score_unit = TQK_SCORE_UNIT,
     .query_bytes = tqk_query_bytes_avx2,
     .state_bytes = tqk_state_bytes_avx2,
     .scratch_bytes = tqk_scratch_bytes_avx2,

@@ -4,6 +4,7 @@ static const struct tqi_level level = {
     .name = "neon",
     .features = TQ_CPU_NEON | TQ_CPU_DOTPROD,
     .score_size = sizeof(float),
+    .score_unit = TQK_SCORE_UNIT,
     .query_bytes = tqk_query_bytes_neon,
     .state_bytes = tqk_state_bytes_neon,
     .scratch_bytes = tqk_scratch_bytes_neon,

@@ -4,6 +4,7 @@ static const struct tqi_level level = {
     .name = "ref",
     .features = 0,
     .score_size = sizeof(double),
+    .score_unit = 1,
     .query_bytes = tqk_query_bytes_ref,
     .state_bytes = tqk_state_bytes_ref,
     .scratch_bytes = tqk_scratch_bytes_ref,

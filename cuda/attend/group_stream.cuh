@@ -1,0 +1,360 @@
+/*
+ * stream.cuh with warpgroups in the place of warps (group_tile.cuh): keys and values in e4m3 on
+ * the FP8 tensor cores of sm_90a. A worker of the row way is a warpgroup, `warps` of the job are
+ * warpgroups.
+ */
+#ifndef TQI_CUDA_ATTEND_GROUP_STREAM_CUH
+#define TQI_CUDA_ATTEND_GROUP_STREAM_CUH
+
+#include "attend/e4m3_tile.cuh"
+#include "attend/group_tile.cuh"
+#include "attend/stream.cuh"
+
+namespace tqi {
+
+/* ---- shared memory ----------------------------------------------------------------------------
+ */
+
+/* Bytes of a warpgroup's slots, which at the end hold its accumulators. */
+template <class T> __host__ __device__ uint32_t group_slots_bytes(uint32_t slots) {
+    uint32_t ring = slots * T::Layout::bytes, accumulators = T::HEADS * T::D * 4;
+    return ring > accumulators ? ring : accumulators;
+}
+
+/* Slots, operands, states of the groups, barriers. */
+template <class T> size_t group_shared(uint32_t groups, uint32_t slots) {
+    return (size_t)groups *
+           (group_slots_bytes<T>(slots) + T::Room::bytes + T::HEADS * 8 + slots * 8);
+}
+
+#if TQI_WGMMA
+
+/* The parts of a block's shared memory. */
+template <class T> struct GroupMemory {
+    uint8_t *shared;
+    uint32_t groups, slots;
+
+    TQI_INLINE uint8_t *slots_of(uint32_t group) const {
+        return shared + group * group_slots_bytes<T>(slots);
+    }
+    TQI_INLINE uint8_t *room_of(uint32_t group) const {
+        return slots_of(groups) + group * T::Room::bytes;
+    }
+    TQI_INLINE float2 *states() const {
+        return (float2 *)room_of(groups);
+    }
+    TQI_INLINE uint8_t *barriers_of(uint32_t group) const {
+        return (uint8_t *)(states() + groups * T::HEADS) + group * slots * 8;
+    }
+};
+
+/* ---- a group's pages of one item ------------------------------------------------------------ */
+
+template <class T>
+TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, T &t) {
+    constexpr uint32_t blocks = query_blocks(T::NT), block_words = T::Room::query_block / 4;
+    const uint32_t *from = job.fragments + (uint64_t)at * blocks * block_words;
+    t.group.sync(); /* the last item's are not read any more */
+    for (uint32_t w = t.group.thread; w < blocks * block_words; w += GROUP_THREADS) {
+        uint32_t row = row_of_column(T::NT, w / block_words, w / 4 % 8);
+        store_shared4(t.room + w * 4, row < i.rows.n_rows ? __ldcg(from + w) : 0);
+    }
+#pragma unroll
+    for (int nt = 0; nt < T::NT; nt++) {
+        uint32_t row = min(nt * 4 + t.group.lane % 4, i.rows.n_rows - 1);
+        t.q_scale[nt] = __ldcg(job.q_scale + at * T::HEADS + row);
+    }
+    t.clear();
+    publish_operand();
+    t.group.sync();
+}
+
+/* n pages from `tile` on, `stride` apart. */
+template <class T, class R>
+TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t tile, uint32_t n,
+                        uint32_t stride, R &ring, Fetch &fetch, T &t) {
+    auto refill = [&] {
+        if (t.group.warp == 0)
+            ring.request(t.group, fetch.next());
+        ring.advance();
+    };
+    const uint32_t full = uniform(i.full);
+    tile = uniform(tile + i.first_tile);
+    for (n = uniform(n); n; n--, tile += stride) {
+        uint32_t slot = ring.wait();
+        int left[T::NT], valid = FAST_TOKENS;
+        if (tile < full) {
+            t.template page<false>(slot, valid, left, refill);
+        } else {
+            edge_tokens<T>(job, i, tile, t.group.lane, left, valid);
+            t.template page<true>(slot, valid, left, refill);
+        }
+    }
+}
+
+/* ---- groups as workers ------------------------------------------------------------------------
+ */
+
+template <class T> TQI_INLINE void write_piece(const FastJob &job, uint32_t piece, T &t) {
+    float one[T::NT];
+    t.join_threads();
+#pragma unroll
+    for (int nt = 0; nt < T::NT; nt++) {
+        one[nt] = 1;
+        if (t.group.thread < 4)
+            job.call.partial_ml[(uint64_t)piece * T::HEADS + nt * 4 + t.group.thread] =
+                make_float2(t.max[nt], t.sum[nt]);
+    }
+    t.store(one, job.call.partial + (uint64_t)piece * T::HEADS * T::D);
+}
+
+template <class T, class R>
+TQI_INLINE void run_group(const FastJob &job, uint32_t worker, const tqi_work &work, R &ring,
+                          Fetch &fetch, T &t) {
+    uint32_t segment = work.segment, item = work.item, tile = work.tile;
+    for (uint32_t left = work.n_tiles; left;) {
+        Item i = enter_item(job, segment, item);
+        if (i.n_tiles) {
+            uint32_t n = min(left, i.n_tiles - tile);
+            load_query(job, i, i.index, t);
+            consume(job, i, tile, n, 1u, ring, fetch, t);
+            write_piece(job, worker + i.index, t);
+            left -= n;
+            tile = 0;
+        }
+        bool last = i.n_tiles == 0 || item + 1 == i.n_items;
+        item = last ? 0 : item + 1;
+        segment += last;
+    }
+}
+
+/* ---- blocks as workers ------------------------------------------------------------------------
+ */
+
+/* Factors that bring the groups' states to a joint one, which the first group writes. */
+template <class T>
+TQI_INLINE void joint_state(const FastJob &job, uint32_t piece, float2 *states, const T &t,
+                            float factor[T::NT]) {
+#pragma unroll
+    for (int nt = 0; nt < T::NT; nt++)
+        if (t.group.thread < 4)
+            states[t.group.index * T::HEADS + nt * 4 + t.group.thread] =
+                make_float2(t.max[nt], t.sum[nt]);
+    __syncthreads();
+#pragma unroll
+    for (int nt = 0; nt < T::NT; nt++) {
+        uint32_t head = nt * 4 + t.group.lane % 4;
+        float joint = TQI_NO_MAXIMUM, sum = 0;
+        for (uint32_t w = 0; w < job.warps; w++)
+            joint = fmaxf(joint, states[w * T::HEADS + head].x);
+        for (uint32_t w = 0; w < job.warps; w++) {
+            float2 v = states[w * T::HEADS + head];
+            sum += v.y == 0 ? 0 : v.y * exp2_fast(v.x - joint);
+        }
+        factor[nt] = exp2_fast(t.max[nt] - joint);
+        if (threadIdx.x < 4)
+            job.call.partial_ml[(uint64_t)piece * T::HEADS + head] = make_float2(joint, sum);
+    }
+}
+
+/* Joins the states of the groups through their slots, which no copy is filling any more. */
+template <class T>
+TQI_INLINE void join_groups(const FastJob &job, uint32_t piece, const GroupMemory<T> &memory,
+                            T &t) {
+    float factor[T::NT];
+    t.join_threads();
+    joint_state(job, piece, memory.states(), t, factor);
+    t.store(factor, (float *)memory.slots_of(t.group.index));
+    __syncthreads();
+    float4 *out = (float4 *)(job.call.partial + (uint64_t)piece * T::HEADS * T::D);
+    for (uint32_t i = threadIdx.x; i < T::HEADS * T::D / 4; i += blockDim.x) {
+        float4 a = ((const float4 *)memory.slots_of(0))[i];
+        for (uint32_t w = 1; w < job.warps; w++) {
+            float4 b = ((const float4 *)memory.slots_of(w))[i];
+            a.x += b.x;
+            a.y += b.y;
+            a.z += b.z;
+            a.w += b.w;
+        }
+        out[i] = a;
+    }
+}
+
+/* A block's piece of an item whose first pages are on their way. */
+template <bool WHOLE, class T, class R>
+TQI_INLINE void run_group_block(const FastJob &job, uint32_t worker, const tqi_work &work,
+                                const GroupMemory<T> &memory, uint32_t *last, R &ring, Fetch &fetch,
+                                T &t) {
+    const uint32_t group = t.group.index;
+    Item item = enter_item(job, work.segment, work.item);
+    if constexpr (WHOLE)
+        prepare_item<T>(job, item, threadIdx.x / 32, t.group.lane);
+    load_query(job, item, WHOLE ? blockIdx.x : item.index, t);
+    uint32_t n = group < work.n_tiles ? (work.n_tiles - group - 1) / job.warps + 1 : 0;
+    consume(job, item, work.tile + group, n, job.warps, ring, fetch, t);
+    __syncthreads(); /* all groups have read their slots */
+    join_groups(job, worker, memory, t);
+    if constexpr (WHOLE)
+        merge_item<T>(job, item, last, threadIdx.x / 32, t.group.lane);
+}
+
+template <class T, class R> TQI_INLINE void fill_ring(const Group &g, R &ring, Fetch &fetch) {
+    if (g.warp == 0)
+        for (uint32_t i = 0; i < ring.n; i++)
+            ring.request(g, fetch.next());
+}
+
+#endif /* TQI_WGMMA */
+
+/* ---- the kernels ------------------------------------------------------------------------------
+ */
+
+/* tqk_stream() of stream.cuh, whose order of waiting it keeps. */
+template <int NT, int D, int MAX_GROUPS>
+__global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
+    tqk_group_stream(const __grid_constant__ FastJob job) {
+#if TQI_WGMMA
+    extern __shared__ __align__(128) uint8_t shared[];
+    using T = GroupTile<NT, D>;
+    const Group g = group_of_thread();
+    const GroupMemory<T> memory = {shared, job.warps, job.slots};
+    GroupRing<T::Layout::bytes> ring(g, shared_address(memory.slots_of(g.index)),
+                                     shared_address(memory.barriers_of(g.index)), job.slots);
+    const tqi_division division = fresh(job.call.schedule.share);
+    const bool by_block = division.by_block != 0;
+    const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
+    T t;
+    t.setup(g, shared_address(memory.room_of(g.index)));
+    bool waited = false;
+    for (uint32_t worker = by_block ? blockIdx.x : blockIdx.x * job.warps + g.index;
+         worker < division.n_workers; worker += step) {
+        const tqi_work work = fresh(&job.call.schedule.work[worker]);
+        Fetch fetch(job, work, fresh(&job.call.step.head->table), by_block ? g.index : 0,
+                    by_block ? job.warps : 1);
+        fill_ring<T>(g, ring, fetch);
+        if (!waited)
+            wait_for_last_kernel();
+        waited = true;
+        allow_next_kernel();
+        if (by_block) {
+            run_group_block<false>(job, worker, work, memory, nullptr, ring, fetch, t);
+            allow_copies(); /* slots are free again */
+            __syncthreads();
+        } else {
+            run_group(job, worker, work, ring, fetch, t);
+        }
+    }
+    if (!waited)
+        wait_for_last_kernel(); /* the kernel behind relies on all that came before */
+#endif
+}
+
+/* tqk_stream_whole() of stream.cuh. Its static shared memory tells the host that this is not the
+ * empty body of another architecture. */
+template <int NT, int D, int MAX_GROUPS>
+__global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
+    tqk_group_whole(const __grid_constant__ FastJob job) {
+#if TQI_WGMMA
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ uint32_t last;
+    using T = GroupTile<NT, D>;
+    const Group g = group_of_thread();
+    const tqi_work work = fresh(&job.call.schedule.work[blockIdx.x]);
+    const tqi_division division = fresh(job.call.schedule.share);
+    const GroupMemory<T> memory = {shared, job.warps, job.slots};
+    GroupRing<T::Layout::bytes> ring(g, shared_address(memory.slots_of(g.index)),
+                                     shared_address(memory.barriers_of(g.index)), job.slots);
+    T t;
+    t.setup(g, shared_address(memory.room_of(g.index)));
+    Fetch fetch(job, work, fresh(&job.call.step.head->table), g.index, job.warps);
+    wait_for_last_kernel();
+    fill_ring<T>(g, ring, fetch);
+    allow_next_kernel();
+    if (blockIdx.x < division.n_workers)
+        run_group_block<true>(job, blockIdx.x, work, memory, &last, ring, fetch, t);
+#endif
+}
+
+/* ---- host -------------------------------------------------------------------------------------
+ */
+
+template <int NT, int D, int MAX_GROUPS> tq_status prepare_group_stream() {
+    int limit = 0, device = 0;
+    const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    TQI_CUDA(cudaGetDevice(&device));
+    TQI_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    TQI_TRY(check(cudaFuncSetAttribute(tqk_group_stream<NT, D, MAX_GROUPS>, most, limit),
+                  "shared memory of attention"));
+    /* static shared memory counts too */
+    return check(cudaFuncSetAttribute(tqk_group_whole<NT, D, MAX_GROUPS>, most, limit - 128),
+                 "shared memory of attention");
+}
+
+template <int NT, int D, int MAX_GROUPS> bool group_stream_runs() {
+    cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, tqk_group_whole<NT, D, MAX_GROUPS>) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return attributes.sharedSizeBytes > 0;
+}
+
+template <int NT, int D, int MAX_GROUPS>
+tq_status run_group_stream(const FastJob &job, cudaStream_t stream) {
+    LaunchShape shape = {job.call.n_blocks, job.warps * 128,
+                         group_shared<GroupTileShape<NT, D>>(job.warps, job.slots), stream,
+                         job.call.overlap != 0};
+    if (job.whole)
+        return launch(tqk_group_whole<NT, D, MAX_GROUPS>, shape, "tqk_group_whole", job);
+    return launch(tqk_group_stream<NT, D, MAX_GROUPS>, shape, "tqk_group_stream", job);
+}
+
+/* Whether the code here has MMAs of e4m3. */
+template <class T, int MAX_WARPS> bool e4m3_stream_runs() {
+    cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, tqk_stream<T, MAX_WARPS>) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return attributes.ptxVersion >= 89;
+}
+
+/* Entries of the table: rows of a tile in fours, head dim, warpgroups or warps of a block, slots
+ * of each, whether it is the faster way (docs/PERFORMANCE.md). */
+#define TQI_WGMMA_KERNEL(name, nt, dim, groups, slots, faster)               \
+    const FastKernel name = {TQ_FORMAT_FP8,                                  \
+                             TQ_FORMAT_FP8,                                  \
+                             dim,                                            \
+                             nt * 4,                                         \
+                             groups,                                         \
+                             slots,                                          \
+                             1,                                              \
+                             "tqk_" #name,                                   \
+                             Blob<TQ_FORMAT_FP8, TQ_FORMAT_FP8, dim>::bytes, \
+                             group_shared<GroupTileShape<nt, dim>>,          \
+                             prepare_group_stream<nt, dim, groups>,          \
+                             run_group_stream<nt, dim, groups>,              \
+                             ON_WGMMA,                                       \
+                             faster,                                         \
+                             group_stream_runs<nt, dim, groups>};
+
+#define TQI_E4M3_KERNEL(name, nt, dim, warps, slots, faster)                 \
+    const FastKernel name = {TQ_FORMAT_FP8,                                  \
+                             TQ_FORMAT_FP8,                                  \
+                             dim,                                            \
+                             nt * 4,                                         \
+                             warps,                                          \
+                             slots,                                          \
+                             1,                                              \
+                             "tqk_" #name,                                   \
+                             Blob<TQ_FORMAT_FP8, TQ_FORMAT_FP8, dim>::bytes, \
+                             stream_shared<E4m3Tile<nt, dim>>,               \
+                             prepare_stream<E4m3Tile<nt, dim>, warps>,       \
+                             run_stream<E4m3Tile<nt, dim>, warps>,           \
+                             ON_E4M3_MMA,                                    \
+                             faster,                                         \
+                             e4m3_stream_runs<E4m3Tile<nt, dim>, warps>};
+
+} /* namespace tqi */
+
+#endif

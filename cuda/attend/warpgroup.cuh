@@ -1,0 +1,152 @@
+/* A warpgroup of sm_90a: its barrier, its page slots, and wgmma on e4m3. */
+#ifndef TQI_CUDA_ATTEND_WARPGROUP_CUH
+#define TQI_CUDA_ATTEND_WARPGROUP_CUH
+
+#include "attend/ring.cuh"
+
+namespace tqi {
+
+/* Other architectures compile the kernels without a body; the table leaves them out. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define TQI_WGMMA 1
+#else
+#define TQI_WGMMA 0
+#endif
+
+#if TQI_WGMMA
+
+enum { GROUP_THREADS = 128, GROUP_WARPS = 4 };
+
+struct Group {
+    uint32_t index; /* in the block */
+    uint32_t thread, warp, lane;
+
+    TQI_INLINE void sync() const {
+        asm volatile("bar.sync %0,128;" ::"r"(index + 1) : "memory");
+    }
+};
+
+/* A value that all lanes have, in a way that the compiler sees it: wgmma wants branches that do
+ * not part a warp, and is taken one at a time else. */
+TQI_INLINE uint32_t uniform(uint32_t x) {
+    return __shfl_sync(~0u, x, 0);
+}
+
+TQI_INLINE Group group_of_thread() {
+    uint32_t thread = threadIdx.x % GROUP_THREADS;
+    return Group{uniform(threadIdx.x / GROUP_THREADS), thread, uniform(thread / 32), thread % 32};
+}
+
+/* ring.cuh for a warpgroup, whose warps are never more than a page apart. Its first warp asks
+ * for pages. */
+template <int BYTES> struct GroupRing {
+    uint32_t slots, barriers, n;
+    uint32_t fill = 0, take = 0, phase = 0;
+    uint64_t policy;
+
+    TQI_INLINE GroupRing(const Group &g, uint32_t first_slot, uint32_t first_barrier,
+                         uint32_t n_slots)
+        : slots(first_slot), barriers(first_barrier), n(n_slots), policy(evict_first()) {
+        if (g.thread < n)
+            barrier_init(barriers + 8 * g.thread);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        g.sync();
+    }
+
+    TQI_INLINE void request(const Group &g, const uint8_t *page) {
+        if (page && g.thread == 0)
+            bulk_copy(slots + fill * BYTES, page, BYTES, barriers + 8 * fill, policy);
+        fill = fill + 1 == n ? 0 : fill + 1;
+    }
+
+    TQI_INLINE uint32_t wait() const {
+        barrier_wait(barriers + 8 * take, phase);
+        return slots + take * BYTES;
+    }
+
+    TQI_INLINE void advance() {
+        if (++take == n) {
+            take = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+/* ---- wgmma ---------------------------------------------------------------------------------- */
+
+/* What ordinary stores wrote to shared memory may be read by wgmma behind the next barrier. */
+TQI_INLINE void publish_operand() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+TQI_INLINE void wgmma_begin() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+TQI_INLINE void wgmma_end() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+TQI_INLINE void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+/* B in shared memory without swizzle: core matrices of 8 columns x 16 bytes, those next to each
+ * other in k 128 bytes apart, in n `block_bytes`. */
+TQI_INLINE uint64_t operand_b(uint32_t address, uint32_t block_bytes) {
+    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(128 >> 4) << 16 |
+           (uint64_t)(block_bytes >> 4) << 32;
+}
+
+/* D (64 x N) = A (64 x 32, registers) B (32 x N), added to D unless it begins a sum. */
+template <int N> TQI_INLINE void wgmma_e4m3(float *d, const uint32_t a[4], uint64_t b, bool adds);
+
+#define TQI_WGMMA_HEAD(n) "{.reg .pred p;\nsetp.ne.u32 p,%" #n ",0;\nwgmma.mma_async.sync.aligned."
+
+template <> TQI_INLINE void wgmma_e4m3<8>(float *d, const uint32_t a[4], uint64_t b, bool adds) {
+    asm volatile(TQI_WGMMA_HEAD(9) "m64n8k32.f32.e4m3.e4m3 {%0,%1,%2,%3},{%4,%5,%6,%7},%8,p,1,1;\n}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)adds));
+}
+
+#define TQI_D8(i)                                                                               \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
+
+template <> TQI_INLINE void wgmma_e4m3<16>(float *d, const uint32_t a[4], uint64_t b, bool adds) {
+    asm volatile(TQI_WGMMA_HEAD(13) "m64n16k32.f32.e4m3.e4m3 {%0,%1,%2,%3,%4,%5,%6,%7},"
+                                    "{%8,%9,%10,%11},%12,p,1,1;\n}"
+                 : TQI_D8(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)adds));
+}
+
+template <> TQI_INLINE void wgmma_e4m3<24>(float *d, const uint32_t a[4], uint64_t b, bool adds) {
+    asm volatile(TQI_WGMMA_HEAD(17) "m64n24k32.f32.e4m3.e4m3 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,"
+                                    "%11},{%12,%13,%14,%15},%16,p,1,1;\n}"
+                 : TQI_D8(0), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)adds));
+}
+
+template <> TQI_INLINE void wgmma_e4m3<32>(float *d, const uint32_t a[4], uint64_t b, bool adds) {
+    asm volatile(TQI_WGMMA_HEAD(21) "m64n32k32.f32.e4m3.e4m3 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,"
+                                    "%11,%12,%13,%14,%15},{%16,%17,%18,%19},%20,p,1,1;\n}"
+                 : TQI_D8(0), TQI_D8(8)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)adds));
+}
+
+template <> TQI_INLINE void wgmma_e4m3<48>(float *d, const uint32_t a[4], uint64_t b, bool adds) {
+    asm volatile(TQI_WGMMA_HEAD(29) "m64n48k32.f32.e4m3.e4m3 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,"
+                                    "%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23},"
+                                    "{%24,%25,%26,%27},%28,p,1,1;\n}"
+                 : TQI_D8(0), TQI_D8(8), TQI_D8(16)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)adds));
+}
+
+#undef TQI_D8
+#undef TQI_WGMMA_HEAD
+
+#endif /* TQI_WGMMA */
+
+} /* namespace tqi */
+
+#endif

@@ -1,0 +1,32 @@
+#!/bin/sh
+# sanitize.sh CHECK_CUDA TOOLS GROUPS: the tools of compute-sanitizer over groups of check_cuda. A
+# line for every pair; fails when one found something, could not run, or took SECONDS_EACH (300).
+set -u
+check=$1
+tools=$2
+groups=$3
+sanitizer=${COMPUTE_SANITIZER:-compute-sanitizer}
+command -v "$sanitizer" >/dev/null || {
+    echo "sanitize.sh: no $sanitizer" >&2
+    exit 1
+}
+failed=0
+log=$(mktemp)
+for tool in $tools; do
+    for group in $groups; do
+        extra=
+        [ "$tool" != synccheck ] || extra='--num-cuda-barriers 4096'
+        start=$(date +%s)
+        # shellcheck disable=SC2086
+        timeout "${SECONDS_EACH:-300}" "$sanitizer" --tool "$tool" $extra --error-exitcode 9 \
+            "$check" "$group" >"$log" 2>&1
+        code=$?
+        [ $code = 0 ] || failed=1
+        printf '%-9s %-16s %s, %s, %s s\n' "$tool" "$group" \
+            "$([ $code = 0 ] && echo ok || { [ $code = 124 ] && echo 'TOOK TOO LONG' || echo "FAILED ($code)"; })" \
+            "$(grep -h 'SUMMARY' "$log" | sed 's/=* *//' | tr '\n' ' ')" "$(($(date +%s) - start))"
+        [ $code = 0 ] || [ $code = 124 ] || grep -v '^$' "$log" | head -40
+    done
+done
+rm -f "$log"
+exit $failed
