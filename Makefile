@@ -75,6 +75,7 @@ help:
 	@echo 'make docs       documentation site in build/docs/html'
 	@echo 'make bench      decode and append on this CPU; bench-cuda on a GPU; peers brings ggml'
 	@echo 'make bench-tables: docs/PERFORMANCE.md and docs/plots'
+	@echo 'make replay     a serving scheduler over measured times and live; replay-table'
 	@echo 'make fuzz check-tsan check-msan check-valgrind tidy cppcheck coverage: the slow tier'
 	@echo 'make lint       include rules, sizes, formatting'
 	@echo 'make tables     codebook_data.h and hadamard_data.h from their program'

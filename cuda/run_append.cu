@@ -25,19 +25,14 @@ EncodeJob encode_job_of(const State *s, const tqi_layer *from, const tqi_page_vi
                         const tq_rows_in &k, const tq_rows_in &v) {
     const LayerState *layer = layer_of(from);
     EncodeJob job = {};
-    for (int i = 0; i < 2; i++) {
-        const tqi_rows *rows = i ? &from->v : &from->k;
+    for (int i = 0; i < 2; i++)
         job.side[i] = layer->side[i];
-        if (job.side[i].rotates && rows->layout.dim > job.n_flips) {
-            job.host_flips = rows->rotation.flips; /* those of fewer dims are their beginning */
-            job.n_flips = rows->layout.dim;
-        }
-    }
     job.rows[0] = rows_in(k);
     job.rows[1] = rows_in(v);
     job.pages = pages_of(view);
     job.n_heads = s->n_kv_heads;
     job.n_sms = s->n_sms;
+    job.overlap = s->overlap;
     job.counts = s->counts;
     return job;
 }

@@ -61,6 +61,10 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     job->page_bytes = (uint32_t)job->call.pages.page_bytes;
     job->k_step = step_of(job->call.k);
     memcpy(job->table, layer->table, sizeof job->table);
+    if (job->call.softcap != 0) {
+        job->cap = (float)(job->call.softcap * 1.4426950408889634);
+        job->cap_rate = (float)(2 / job->call.softcap);
+    }
     job->fragments = reinterpret_cast<uint32_t *>(room->queries);
     job->q_scale = room->q_scale;
     job->q_half = room->q_half;
@@ -83,15 +87,20 @@ static void fill_way(const tqi_attend_call &call, const FastKernel *fast, const 
     way->window = job.call.window;
 }
 
+/* What the native kernels of e4m3 lack. */
+static bool has_edges(const tqi_attend_call &call) {
+    return call.window || call.softcap != 0;
+}
+
 tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &call,
                       uint32_t few_rows, Attend *out) {
     memset(out, 0, sizeof *out); /* ways are compared as bytes */
     FastJob *job = &out->job;
     fill_job(s, room, call, &job->call);
     /* rows of one query token decide, so that a layer has one kernel */
-    if (!call.window && call.softcap == 0)
-        out->fast = find_fast(job->call.k.format, job->call.v.format, job->call.k.layout,
-                              job->call.v.layout, call.group, s->choice);
+    out->fast =
+        find_fast(job->call.k.format, job->call.v.format, job->call.k.layout, job->call.v.layout,
+                  call.group, has_edges(call) ? without_native(s->choice) : s->choice);
     if (out->fast) {
         TQI_TRY(fill_fast(s, room, layer_of(call.layer), out->fast, job));
         job->whole = out->fast->whole && !call.invariant && few_rows &&

@@ -1,10 +1,10 @@
 /*
- * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --logits] [--paged] [--case
+ * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --logits | --snapshots] [--paged] [--case
  * VARIANT,BATCH,TOKENS,GROUP,DIM]... [--fp8 native|converted]: decode attention and append on a GPU
  * through tq.h, against a plain read of the same bytes in the same run. With --case the named cases
  * of attention alone (of append where VARIANT is append:NAME), with --append
- * appends alone, with --logits the scores of 4-bit keys alone (logits.h).
- * bench/gpu_tables.py makes tables and plots of the JSON.
+ * appends alone, with --logits the scores of 4-bit keys alone (logits.h), with --snapshots saving
+ * and loading alone, by the clock. bench/gpu_tables.py makes tables and plots of the JSON.
  *
  * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
  * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan
@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "bench.h"
+#include "snapshots.h"
 
 static FILE *json;
 static int json_rows, with_paged;
@@ -225,7 +226,7 @@ static void run_case(char *text) {
 
 struct options {
     const char *json, *commit;
-    int quick, append, cases, logits, paged;
+    int quick, append, cases, logits, paged, snapshots;
 };
 
 static struct options read_options(int argc, char **argv) {
@@ -235,6 +236,7 @@ static struct options read_options(int argc, char **argv) {
         o.logits |= strcmp(argv[i], "--logits") == 0;
         o.append |= strcmp(argv[i], "--append") == 0;
         o.paged |= strcmp(argv[i], "--paged") == 0;
+        o.snapshots |= strcmp(argv[i], "--snapshots") == 0;
         o.cases |= strcmp(argv[i], "--case") == 0;
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             o.json = argv[++i];
@@ -266,7 +268,9 @@ int main(int argc, char **argv) {
     for (int i = 1; i + 1 < argc; i++)
         if (strcmp(argv[i], "--case") == 0)
             run_case(argv[++i]);
-    if (o.logits)
+    if (o.snapshots)
+        time_snapshots();
+    else if (o.logits)
         run_all_logits();
     else if (o.append)
         run_appends(o.quick);

@@ -82,7 +82,7 @@ template <int NT_, int D_> struct E4m3Tile : Tile<TQ_FORMAT_FP8, TQ_FORMAT_FP8, 
             for (int i = 0; TAIL && i < 8; i++)
                 if (32 * (i / 4) + 4 * g + i % 4 >= left[nt])
                     score[nt][i] = -3e38f;
-            float m = Base::row_max(score[nt]) * this->q_scale[nt];
+            float m = row_max(score[nt]) * this->q_scale[nt];
             if (TAIL && left[nt] <= 0)
                 m = TQI_NO_MAXIMUM;
 #pragma unroll
@@ -122,15 +122,17 @@ template <int NT_, int D_> struct E4m3Tile : Tile<TQ_FORMAT_FP8, TQ_FORMAT_FP8, 
         }
     }
 
-    template <bool TAIL>
-    TQI_INLINE void page(const Slot &s, uint32_t lane, int valid, const int left[NT]) {
+    /* Never with a window or a cap. */
+    template <bool TAIL, class F>
+    TQI_INLINE void page(const Slot &s, uint32_t lane, const PageEdge<NT> &e, F keys_done) {
         float score[NT][8];
         Weights w;
 #pragma unroll
         for (int i = 0; i < 2 * GROUPS; i++)
             score_pair(s, i / 2, i % 2, score);
-        weigh<TAIL>(score, left, lane, w);
-        values<TAIL>(s, w, valid);
+        keys_done();
+        weigh<TAIL>(score, e.end, lane, w);
+        values<TAIL>(s, w, e.valid);
     }
 };
 

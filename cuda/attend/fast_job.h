@@ -18,6 +18,7 @@ struct FastJob {
     uint32_t page_bytes;   /* of call.pages, in 32 bits */
     float k_step;          /* of the integers of K, 1 for float formats */
     uint32_t table[2][2];  /* K, V: values of the book as bytes */
+    float cap, cap_rate;   /* softcap in powers of two, 0 = none; 2 / softcap */
     /* Workspace: */
     uint32_t *fragments; /* [item, whole: block][NT, e4m3: query_blocks(NT)][word][lane] */
     float *q_scale;      /* [item or block][row of the item] */
@@ -55,6 +56,9 @@ struct KernelChoice {
     uint32_t runs, flags;
 };
 uint32_t arithmetics_that_run();
+inline KernelChoice without_native(const KernelChoice &choice) {
+    return KernelChoice{1u << ON_CONVERTED, choice.flags & ~TQ_CONTEXT_FP8_NATIVE};
+}
 
 /* The kernel for a layer, NULL when there is none: then attend_any() serves. */
 const FastKernel *find_fast(uint32_t k_format, uint32_t v_format, const tqi_layout &k,

@@ -69,25 +69,25 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, T &t)
     t.group.sync();
 }
 
-/* n pages from `tile` on, `stride` apart. */
+/* n pages from `tile` on, `stride` apart; never with a window or a cap. */
 template <class T, class R>
-TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t tile, uint32_t n,
+TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t tile, uint32_t n,
                         uint32_t stride, R &ring, Fetch &fetch, T &t) {
     auto refill = [&] {
         if (t.group.warp == 0)
             ring.request(t.group, fetch.next());
         ring.advance();
     };
-    const uint32_t full = uniform(i.full);
+    const uint32_t full = uniform(i.n_full);
     tile = uniform(tile + i.first_tile);
     for (n = uniform(n); n; n--, tile += stride) {
         uint32_t slot = ring.wait();
-        int left[T::NT], valid = FAST_TOKENS;
         if (tile < full) {
-            t.template page<false>(slot, valid, left, refill);
+            typename T::Edge none;
+            t.template page<false>(slot, FAST_TOKENS, none.end, refill);
         } else {
-            edge_tokens<T>(job, i, tile, t.group.lane, left, valid);
-            t.template page<true>(slot, valid, left, refill);
+            auto edge = edge_of<T>(job, i, at, tile, t.group.lane);
+            t.template page<true>(slot, edge.valid, edge.end, refill);
         }
     }
 }
@@ -117,7 +117,7 @@ TQI_INLINE void run_group(const FastJob &job, uint32_t worker, const tqi_work &w
         if (i.n_tiles) {
             uint32_t n = min(left, i.n_tiles - tile);
             load_query(job, i, i.index, t);
-            consume(job, i, tile, n, 1u, ring, fetch, t);
+            consume(job, i, i.index, tile, n, 1u, ring, fetch, t);
             write_piece(job, worker + i.index, t);
             left -= n;
             tile = 0;
@@ -189,9 +189,10 @@ TQI_INLINE void run_group_block(const FastJob &job, uint32_t worker, const tqi_w
     Item item = enter_item(job, work.segment, work.item);
     if constexpr (WHOLE)
         prepare_item<T>(job, item, threadIdx.x / 32, t.group.lane);
-    load_query(job, item, WHOLE ? blockIdx.x : item.index, t);
+    const uint32_t at = WHOLE ? blockIdx.x : item.index;
+    load_query(job, item, at, t);
     uint32_t n = group < work.n_tiles ? (work.n_tiles - group - 1) / job.warps + 1 : 0;
-    consume(job, item, work.tile + group, n, job.warps, ring, fetch, t);
+    consume(job, item, at, work.tile + group, n, job.warps, ring, fetch, t);
     __syncthreads(); /* all groups have read their slots */
     join_groups(job, worker, memory, t);
     if constexpr (WHOLE)

@@ -129,11 +129,14 @@ TQI_INLINE uint64_t evict_first() {
     return policy;
 }
 
-/* One thread; the barrier completes when the bytes are there. */
-TQI_INLINE void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
-                          uint64_t policy) {
+/* One thread; the barrier completes when as many bytes are there. */
+TQI_INLINE void expect_bytes(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
+}
+
+TQI_INLINE void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier,
+                          uint64_t policy) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
                  ".L2::cache_hint [%0],[%1],%2,[%3],%4;" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(barrier), "l"(policy)

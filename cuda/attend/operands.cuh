@@ -12,6 +12,24 @@
 
 namespace tqi {
 
+/* Start of the running maximum, in powers of two: below every score, far above -infinity. */
+#define TQI_NO_MAXIMUM -1e30f
+/*
+ * Sums of integers begin at the bits of 1.5 * 2^23. While they stay within 2^22 of it, which 256
+ * dims or 64 tokens of signed bytes do, their bits read as a float are FLOAT_START plus the sum:
+ * no conversion, which would be work for the same pipe as the byte permutes.
+ */
+#define INT_START 0x4b400000
+#define FLOAT_START 12582912.0f
+
+/* A page that not every row sees whole, or whose scores are capped: of rows 4 nt + t. */
+template <int NT> struct PageEdge {
+    int valid;              /* tokens that exist and that some row sees */
+    int first[NT], end[NT]; /* those that the row sees */
+    float shift[NT];        /* joins scores before the cap, in powers of two */
+    float cap, cap_rate;    /* the cap in powers of two, 0 = none; 2 / cap */
+};
+
 TQI_INLINE float2 halves_of(uint32_t x) {
     __half2 h;
     memcpy(&h, &x, sizeof h);
@@ -61,6 +79,17 @@ TQI_INLINE void k_operand_float(const Slot &s, int r, int j, int h, int zp, uint
 }
 
 /* ---- probabilities and values -------------------------------------------------------------- */
+
+/* Largest of a row's scores, which 8 threads have. */
+TQI_INLINE float row_max(const float *s) {
+    float m = s[0];
+#pragma unroll
+    for (int i = 1; i < 8; i++)
+        m = fmaxf(m, s[i]);
+    m = fmaxf(m, __shfl_xor_sync(~0u, m, 4));
+    m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
+    return fmaxf(m, __shfl_xor_sync(~0u, m, 16));
+}
 
 /* Word z of a lane holds tokens z and 4 + z of its eight after the transposition. */
 template <int VF> TQI_INLINE void pair_tokens(const uint32_t x[4], uint32_t out[4]) {

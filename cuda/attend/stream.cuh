@@ -94,39 +94,51 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint3
     t.clear();
 }
 
-/* A page that not every row sees whole. */
+/* What rows see of tile `tile`, counted from page 0; at: as above. */
 template <class T>
-TQI_INLINE void edge_tokens(const FastJob &job, const Item &i, uint32_t tile, uint32_t lane,
-                            int left[T::NT], int &valid) {
+TQI_INLINE typename T::Edge edge_of(const FastJob &job, const Item &i, uint32_t at, uint32_t tile,
+                                    uint32_t lane) {
     const AttendJob &call = job.call;
     tqi_segment s = fresh(&call.step.segments[i.segment]);
     int64_t start = (int64_t)tile * FAST_TOKENS;
-    uint32_t last = i.rows.first_row + i.rows.n_rows - 1;
-    uint64_t from;
+    const uint32_t last = i.rows.n_rows - 1;
+    typename T::Edge e;
 #pragma unroll
     for (int nt = 0; nt < T::NT; nt++) {
-        uint32_t row = min(i.rows.first_row + nt * 4 + lane % 4, last);
-        int64_t sees = (int64_t)tqi_visible(&s, call.causal, 0, row / call.group, &from) - start;
-        left[nt] = (int)max(min(sees, (int64_t)FAST_TOKENS), (int64_t)-1);
+        uint32_t row = min(nt * 4 + lane % 4, last);
+        uint64_t from, to = tqi_visible(&s, call.causal, call.window,
+                                        (i.rows.first_row + row) / call.group, &from);
+        e.first[nt] = (int)max(min((int64_t)from - start, (int64_t)FAST_TOKENS), (int64_t)0);
+        e.end[nt] = (int)max(min((int64_t)to - start, (int64_t)FAST_TOKENS), (int64_t)0);
+        e.shift[nt] = job.cap != 0 ? TQI_LOG2E * __ldcg(&call.shift[at * T::HEADS + row]) : 0;
     }
-    valid = (int)min((int64_t)s.length - start, (int64_t)FAST_TOKENS);
+    e.valid = (int)min((int64_t)s.length - start, (int64_t)FAST_TOKENS);
+    e.cap = job.cap;
+    e.cap_rate = job.cap_rate;
+    return e;
 }
 
 /* n pages from `tile` on, `stride` apart. */
 template <class T, class R>
-TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t tile, uint32_t n,
+TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t tile, uint32_t n,
                         uint32_t stride, uint32_t lane, R &ring, Fetch &fetch, T &t) {
-    tile += i.first_tile;
+    tile += i.first_tile - i.first_full; /* from the first whole one on: wraps around before it */
     for (; n; n--, tile += stride) {
-        Slot slot = ring.wait();
-        int left[T::NT], valid;
-        if (tile < i.full) {
-            t.template page<false>(slot, lane, FAST_TOKENS, left);
+        Slot slot = ring.wait_keys();
+        const uint8_t *next = nullptr;
+        auto keys_done = [&] {
+            if (T::SPLIT)
+                next = fetch.next();
+            ring.refill_keys(next);
+            ring.wait_values();
+        };
+        if (tile < i.n_full) {
+            t.template page<false>(slot, lane, typename T::Edge(), keys_done);
         } else {
-            edge_tokens<T>(job, i, tile, lane, left, valid);
-            t.template page<true>(slot, lane, valid, left);
+            auto edge = edge_of<T>(job, i, at, tile + i.first_full, lane);
+            t.template page<true>(slot, lane, edge, keys_done);
         }
-        ring.replace(fetch.next());
+        ring.refill_values(T::SPLIT ? next : fetch.next());
     }
 }
 
@@ -156,7 +168,7 @@ TQI_INLINE void run_warp(const FastJob &job, uint32_t worker, const tqi_work &wo
         if (i.n_tiles) {
             uint32_t n = min(left, i.n_tiles - tile);
             load_query(job, i, i.index, lane, t);
-            consume(job, i, tile, n, 1u, lane, ring, fetch, t);
+            consume(job, i, i.index, tile, n, 1u, lane, ring, fetch, t);
             write_piece(job, worker + i.index, lane, t);
             left -= n;
             tile = 0;
@@ -223,7 +235,7 @@ template <class T> __host__ __device__ uint32_t warp_bytes_of(uint32_t slots) {
 
 /* Bytes of a block: the warps' own, barriers, states of the warps. */
 template <class T> size_t stream_shared(uint32_t warps, uint32_t slots) {
-    return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 8 + T::HEADS * 8);
+    return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 16 + T::HEADS * 8);
 }
 
 /* A block's piece of an item whose first pages are on their way. */
@@ -235,10 +247,11 @@ TQI_INLINE void run_block(const FastJob &job, uint32_t worker, const tqi_work &w
     Item item = enter_item(job, work.segment, work.item);
     if constexpr (WHOLE)
         prepare_item<T>(job, item, warp, lane);
-    load_query(job, item, WHOLE ? blockIdx.x : item.index, lane, t);
+    const uint32_t at = WHOLE ? blockIdx.x : item.index;
+    load_query(job, item, at, lane, t);
     uint32_t n = warp < work.n_tiles ? (work.n_tiles - warp - 1) / job.warps + 1 : 0;
-    consume(job, item, work.tile + warp, n, job.warps, lane, ring, fetch, t);
-    float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 8));
+    consume(job, item, at, work.tile + warp, n, job.warps, lane, ring, fetch, t);
+    float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 16));
     join_warps(job, worker, warp, lane, shared, warp_bytes, ml, t);
     if constexpr (WHOLE)
         merge_item<T>(job, item, (uint32_t *)ml, warp, lane);
@@ -251,8 +264,8 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     tqk_stream(const __grid_constant__ FastJob job) {
     extern __shared__ __align__(128) uint8_t shared[];
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Ring<T::Layout::bytes> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps, job.slots,
-                                lane);
+    Ring<typename T::Layout, T::SPLIT> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps,
+                                            job.slots, lane);
     const tqi_division division = fresh(job.call.schedule.share);
     const bool by_block = division.by_block != 0;
     const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
@@ -290,8 +303,8 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const tqi_work work = fresh(&job.call.schedule.work[blockIdx.x]);
     const tqi_division division = fresh(job.call.schedule.share);
-    Ring<T::Layout::bytes> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps, job.slots,
-                                lane);
+    Ring<typename T::Layout, T::SPLIT> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps,
+                                            job.slots, lane);
     T t;
     t.setup(job.table);
     Fetch fetch(job, work, fresh(&job.call.step.head->table), warp, job.warps);

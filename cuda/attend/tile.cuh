@@ -13,29 +13,22 @@
 
 namespace tqi {
 
-/* Start of the running maximum, in powers of two: below every score, far above -infinity. */
-#define TQI_NO_MAXIMUM -1e30f
-/*
- * Sums of integers begin at the bits of 1.5 * 2^23. While they stay within 2^22 of it, which 256
- * dims or 64 tokens of signed bytes do, their bits read as a float are FLOAT_START plus the sum:
- * no conversion, which would be work for the same pipe as the byte permutes.
- */
-#define INT_START 0x4b400000
-#define FLOAT_START 12582912.0f
-
 template <int KF, int VF, int NT_, int D_> struct Tile {
     static constexpr int NT = NT_, D = D_, J = D / 32, MB = D / 16, HEADS = NT * 4;
     static constexpr bool K_INT = is_integer(KF), V_INT = is_integer(VF);
     static constexpr int Q_WORDS = J * (K_INT ? 2 : 4);
     static constexpr bool K_BF16 = KF == TQ_FORMAT_BF16, V_BF16 = VF == TQ_FORMAT_BF16;
+    /* Whether pages come in two parts; with 16 rows the few warps have no time for it. */
+    static constexpr bool SPLIT = NT < 4;
     using Layout = Blob<KF, VF, D>;
+    using Edge = PageEdge<NT>;
 
     uint32_t q[NT][Q_WORDS];
     float q_scale[NT];
     float q_half[NT]; /* what score sums lack: half the sum of q, less FLOAT_START */
     int start[4];     /* INT_START, as accumulators */
     ByteTable k_table, v_table;
-    float acc[NT][MB][2], max[NT], sum[NT], half_sum[NT];
+    float acc[NT][MB][2], max[NT], sum[NT], bias[NT];
 
     /* Once, before anything else. */
     TQI_INLINE void setup(const uint32_t table[2][2]) {
@@ -49,26 +42,31 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 
     /* half: the sum of the row's integers, halved. */
     TQI_INLINE void set_half(int nt, int half) {
-        q_half[nt] = (has_half(KF) ? (float)half : 0) - FLOAT_START;
+        q_half[nt] = (float)half - FLOAT_START;
     }
 
     TQI_INLINE void clear() {
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
             max[nt] = TQI_NO_MAXIMUM;
-            sum[nt] = half_sum[nt] = 0;
+            sum[nt] = bias[nt] = 0;
 #pragma unroll
             for (int i = 0; i < MB; i++)
                 acc[nt][i][0] = acc[nt][i][1] = 0;
         }
     }
 
-    /* 256 high + low + FLOAT_START of sums that began at INT_START. */
-    TQI_INLINE static float joined(const int *c) {
-        return fmaf(__int_as_float(c[0]) - FLOAT_START, 256.0f, __int_as_float(c[1]));
-    }
-
     /* ---- scores, before the factor q_scale ------------------------------------------------- */
+
+    /* 256 high + low of sums that began at INT_START, and half the sum of q. The large start goes
+     * away inside the multiply-add, before anything is rounded. */
+    TQI_INLINE float joined(const int *c, int nt) const {
+        float high = __int_as_float(c[0]), low = __int_as_float(c[1]);
+        if constexpr (has_half(KF))
+            return fmaf(high, 256.0f, -256 * FLOAT_START) + (low + q_half[nt]);
+        else
+            return fmaf(high, 256.0f, -257 * FLOAT_START) + low;
+    }
 
     TQI_INLINE void score_int(const Slot &s, int r, float score[NT][4]) const {
         uint4 w[J];
@@ -93,8 +91,8 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
             }
 #pragma unroll
             for (int nt = 0; nt < NT; nt++) {
-                score[nt][2 * zp] = (joined(c[nt]) + q_half[nt]) * gain[zp].x;
-                score[nt][2 * zp + 1] = (joined(c[nt] + 2) + q_half[nt]) * gain[zp].y;
+                score[nt][2 * zp] = joined(c[nt], nt) * gain[zp].x;
+                score[nt][2 * zp + 1] = joined(c[nt] + 2, nt) * gain[zp].y;
             }
         }
     }
@@ -127,7 +125,13 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
     struct Weights {
         uint32_t p[NT][GROUPS][V_INT ? 2 : 4];
         float alpha[NT], beta[NT];
+        float start[NT]; /* what products of sums began with, negative */
     };
+
+    /* Token of the page that score i of a row is for. */
+    TQI_INLINE static int token_of(int i, uint32_t g) {
+        return int(32 * (i / 4) + 4 * g + i % 4);
+    }
 
     /* Gains of the values, as factors of p that make 16-bit integers. Returns their unit. */
     template <bool TAIL>
@@ -144,7 +148,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         }
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            if (TAIL && int(32 * (i / 4) + 4 * g + i % 4) >= valid)
+            if (TAIL && token_of(i, g) >= valid)
                 vn[i] = 0; /* slots without a token hold anything */
             largest = fmaxf(largest, vn[i]);
         }
@@ -154,16 +158,6 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         for (int i = 0; i < 8; i++)
             vn[i] *= factor;
         return largest * (1.0f / 65280.0f);
-    }
-
-    TQI_INLINE static float row_max(const float *s) {
-        float m = s[0];
-#pragma unroll
-        for (int i = 1; i < 8; i++)
-            m = fmaxf(m, s[i]);
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 4));
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
-        return fmaxf(m, __shfl_xor_sync(~0u, m, 16));
     }
 
     /* Probabilities of a row against the tile's own maximum, to B operands. Their bits' sum is
@@ -188,27 +182,43 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         }
     }
 
-    /* left[nt]: tokens of the page that the row sees. */
+    /* What all dims of a tile's sum lack: the half of 4-bit values, by the thread's tokens, and
+     * what rounding `start` lost, an eighth for each of the row's threads. */
+    TQI_INLINE static float bias_of(float beta, float integers, float &start) {
+        constexpr float begin = -257 * FLOAT_START;
+        start = begin * beta;
+        float lost = fmaf(begin / 8, beta, -0.125f * start);
+        return has_half(VF) ? fmaf(0.5f * integers, beta, lost) : lost;
+    }
+
+    /* Scores of a row on an edge in powers of two, capped if there is a cap; whether the row sees
+     * any token. */
+    TQI_INLINE bool edge_scores(const Edge &e, int nt, uint32_t g, float score[8]) const {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            float x = fmaf(score[i], q_scale[nt], e.shift[nt]);
+            if (e.cap != 0) /* cap * tanh(x / cap) */
+                x = fmaf(-2 * e.cap, reciprocal(1 + exp2_fast(x * e.cap_rate)), e.cap);
+            bool seen = token_of(i, g) >= e.first[nt] && token_of(i, g) < e.end[nt];
+            score[i] = seen ? x : -3e38f;
+        }
+        return e.first[nt] < e.end[nt];
+    }
+
     template <bool TAIL>
-    TQI_INLINE void softmax(float score[NT][8], const float vn[8], float v_unit, const int left[NT],
+    TQI_INLINE void softmax(float score[NT][8], const float vn[8], float v_unit, const Edge &e,
                             uint32_t lane, Weights &w) {
         uint32_t g = lane / 4;
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            if (TAIL) {
-#pragma unroll
-                for (int i = 0; i < 8; i++)
-                    if (int(32 * (i / 4) + 4 * g + i % 4) >= left[nt])
-                        score[nt][i] = -3e38f;
-            }
-            float m = row_max(score[nt]) * q_scale[nt], total = 0, p[8], integers = 0;
-            if (TAIL && left[nt] <= 0)
+            bool any = !TAIL || edge_scores(e, nt, g, score[nt]);
+            const float unit = TAIL ? 1.0f : q_scale[nt];
+            float m = row_max(score[nt]) * unit, total = 0, p[8], integers = 0;
+            if (TAIL && !any)
                 m = TQI_NO_MAXIMUM;
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                p[i] = exp2_fast(fmaf(score[nt][i], q_scale[nt], -m));
-                if (TAIL && int(32 * (i / 4) + 4 * g + i % 4) >= left[nt])
-                    p[i] = 0;
+                p[i] = exp2_fast(fmaf(score[nt][i], unit, -m));
                 total += p[i];
             }
             to_operand(p, vn, w.p[nt], integers);
@@ -217,20 +227,23 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
             w.beta[nt] = beta * v_unit;
             max[nt] = joint;
             sum[nt] = sum[nt] * w.alpha[nt] + total * beta;
-            if constexpr (has_half(VF))
-                half_sum[nt] = half_sum[nt] * w.alpha[nt] + integers * w.beta[nt];
+            if constexpr (V_INT)
+                bias[nt] = fmaf(bias[nt], w.alpha[nt], bias_of(w.beta[nt], integers, w.start[nt]));
         }
     }
 
     /* ---- values ------------------------------------------------------------------------------ */
 
+    /* 256 high + low in the unit of the accumulators; start takes the start of the sums away. */
     TQI_INLINE void fold(const Weights &w, int mb, const int c[NT][4]) {
 #pragma unroll
         for (int nt = 0; nt < NT; nt++)
 #pragma unroll
-            for (int e = 0; e < 2; e++)
-                acc[nt][mb][e] = fmaf(joined(c[nt] + 2 * e), w.beta[nt],
-                                      fmaf(acc[nt][mb][e], w.alpha[nt], -FLOAT_START * w.beta[nt]));
+            for (int e = 0; e < 2; e++) {
+                float high = fmaf(__int_as_float(c[nt][2 * e]), 256.0f * w.beta[nt], w.start[nt]);
+                acc[nt][mb][e] = fmaf(__int_as_float(c[nt][2 * e + 1]), w.beta[nt],
+                                      fmaf(acc[nt][mb][e], w.alpha[nt], high));
+            }
     }
 
     TQI_INLINE void fold(const Weights &w, int mb, const float c[NT][4]) {
@@ -308,9 +321,9 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 
     /* ---- a page ------------------------------------------------------------------------------ */
 
-    /* valid: tokens of the page that exist and that some row sees. */
-    template <bool TAIL>
-    TQI_INLINE void page(const Slot &s, uint32_t lane, int valid, const int left[NT]) {
+    /* keys_done() is called when keys and gains have been read, and before any value is. */
+    template <bool TAIL, class F>
+    TQI_INLINE void page(const Slot &s, uint32_t lane, const Edge &e, F keys_done) {
         float score[NT][8], vn[8], v_unit = 1;
         Weights w;
 #pragma unroll
@@ -327,10 +340,11 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
                     score[nt][4 * r + z] = part[nt][z];
         }
         if constexpr (V_INT)
-            v_unit = load_v_gains<TAIL>(s, valid, vn);
-        softmax<TAIL>(score, vn, v_unit, left, lane, w);
+            v_unit = load_v_gains<TAIL>(s, e.valid, vn);
+        keys_done();
+        softmax<TAIL>(score, vn, v_unit, e, lane, w);
         if constexpr (!V_INT)
-            values_float<TAIL>(s, w, valid);
+            values_float<TAIL>(s, w, e.valid);
         else if constexpr (VF == TQ_FORMAT_INT8)
             values_int8(s, w);
         else
@@ -346,24 +360,23 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 #pragma unroll
             for (int o = 4; o < 32; o *= 2) {
                 sum[nt] += __shfl_xor_sync(~0u, sum[nt], o);
-                if constexpr (has_half(VF))
-                    half_sum[nt] += __shfl_xor_sync(~0u, half_sum[nt], o);
+                if constexpr (V_INT)
+                    bias[nt] += __shfl_xor_sync(~0u, bias[nt], o);
             }
     }
 
-    /* Accumulators with the half of 4-bit values and a factor, to [head][D]. */
+    /* Accumulators with the bias and a factor, to [head][D]. */
     TQI_INLINE void store(uint32_t lane, const float factor[NT], float *to) const {
         uint32_t g = lane / 4, t = lane % 4;
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            float half = has_half(VF) ? 0.5f * half_sum[nt] : 0;
+            const float all = V_INT ? bias[nt] : 0;
             float4 *row = (float4 *)(to + (nt * 4 + t) * D + g * (D / 8));
 #pragma unroll
             for (int i = 0; i < MB; i += 2)
-                row[i / 2] = make_float4((acc[nt][i][0] + half) * factor[nt],
-                                         (acc[nt][i][1] + half) * factor[nt],
-                                         (acc[nt][i + 1][0] + half) * factor[nt],
-                                         (acc[nt][i + 1][1] + half) * factor[nt]);
+                row[i / 2] = make_float4(
+                    (acc[nt][i][0] + all) * factor[nt], (acc[nt][i][1] + all) * factor[nt],
+                    (acc[nt][i + 1][0] + all) * factor[nt], (acc[nt][i + 1][1] + all) * factor[nt]);
         }
     }
 };

@@ -54,8 +54,10 @@ template <int BYTES> struct GroupRing {
     }
 
     TQI_INLINE void request(const Group &g, const uint8_t *page) {
-        if (page && g.thread == 0)
+        if (page && g.thread == 0) {
+            expect_bytes(barriers + 8 * fill, BYTES);
             bulk_copy(slots + fill * BYTES, page, BYTES, barriers + 8 * fill, policy);
+        }
         fill = fill + 1 == n ? 0 : fill + 1;
     }
 

@@ -17,8 +17,22 @@ struct Item {
     uint32_t index;         /* of the launch */
     ItemRows rows;
     uint32_t first_tile, n_tiles, n_items; /* of the segment */
-    uint32_t full; /* tiles below it are seen whole by every row, counted from page 0 */
+    /* Tiles that every row sees whole and as they are, first_full counted from page 0. */
+    uint32_t first_full, n_full;
 };
+
+/* Rows further down see later tokens: the last row decides where the whole tiles begin, the
+ * first one where they end. */
+TQI_INLINE void find_full(const FastJob &job, const tqi_segment &s, Item &i) {
+    const AttendJob &call = job.call;
+    uint64_t from,
+        to = tqi_visible(&s, call.causal, call.window, i.rows.first_row / call.group, &from);
+    uint32_t last = (i.rows.first_row + i.rows.n_rows - 1) / call.group;
+    (void)tqi_visible(&s, call.causal, call.window, last, &from);
+    uint32_t end = (uint32_t)(to / FAST_TOKENS);
+    i.first_full = (uint32_t)((from + FAST_TOKENS - 1) / FAST_TOKENS);
+    i.n_full = job.cap != 0 || end < i.first_full ? 0 : end - i.first_full;
+}
 
 TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item) {
     const AttendJob &call = job.call;
@@ -32,9 +46,7 @@ TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item) 
     i.first_tile = cut.first_tile;
     i.n_tiles = cut.n_tiles;
     i.n_items = cut.items_per_head * call.n_heads;
-    uint64_t from;
-    i.full = (uint32_t)(tqi_visible(&s, call.causal, 0, i.rows.first_row / call.group, &from) /
-                        FAST_TOKENS);
+    find_full(job, s, i);
     return i;
 }
 

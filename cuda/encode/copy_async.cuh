@@ -29,6 +29,14 @@ __device__ __forceinline__ void wait_for_predecessor() {
 #endif
 }
 
+/* The kernel behind may begin. It relies on all that came before this one: not before this one
+ * has waited. */
+__device__ __forceinline__ void allow_successor() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 } /* namespace tqi */
 
 #endif

@@ -97,14 +97,14 @@ tq_status encode(const EncodeJob &job, cudaStream_t stream) {
     if (!job.pieces && !job.slots)
         count_groups(&f);
     const Entry *k = find_entry(s[0].layout), *v = find_entry(s[1].layout);
-    memset(f.flips, 0, sizeof f.flips);
-    if (job.host_flips)
-        memcpy(f.flips, job.host_flips, job.n_flips * sizeof *f.flips);
+    f.joins = 0;
+    f.inverse_heads = UINT32_MAX / job.n_heads;
     f.sides = k == v ? 3 : 1;
     TQI_TRY(k->run(f, stream));
     if (k == v)
         return TQ_OK;
     f.sides = 2;
+    f.joins = 1;
     return v->run(f, stream);
 }
 

@@ -28,9 +28,8 @@ struct EncodeJob {
     Pages pages;
     uint32_t n_heads;
     uint32_t n_sms;
-    uint64_t *counts;           /* replaced NaNs, infinities */
-    const uint32_t *host_flips; /* of the longer side that rotates, on the host; or NULL */
-    uint32_t n_flips;
+    uint32_t overlap;    /* the launch may overlap its predecessor */
+    uint64_t *counts;    /* replaced NaNs, infinities */
     uint32_t aligned;    /* bit side: rows can be read 16 bytes at a time */
     uint32_t n_pages;    /* of this launch */
     uint64_t first_page; /* index in the sequence */

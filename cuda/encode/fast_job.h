@@ -7,7 +7,7 @@
 
 namespace tqi {
 
-enum { FAST_WARPS = 4, FAST_DIM_MAX = 256 };
+enum { FAST_WARPS = 4 };
 
 /* A book for branch-free code, see quantize.cuh. */
 struct FastBook {
@@ -21,9 +21,10 @@ struct FastEncodeJob {
     FastBook book[2];
     uint64_t launch_start;           /* of the simple path: token at which the first page begins */
     uint32_t first_token;            /* of the first group with new ones, from there */
-    uint32_t flips[FAST_DIM_MAX];    /* of the rotation, the same for keys and values */
     uint32_t sides;                  /* bit side: to encode */
     uint32_t slot_bytes, room_bytes; /* of a warp's shared memory */
+    uint32_t inverse_heads;          /* for unit_at() */
+    uint32_t joins; /* the kernel in front is of the same append: waits for it at the end */
 };
 
 typedef tq_status fast_encode_fn(const FastEncodeJob &f, cudaStream_t stream);

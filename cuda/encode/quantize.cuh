@@ -24,25 +24,14 @@ TQI_ENCODE_INLINE float bits_of(uint32_t integer) {
     return __uint_as_float(integer);
 }
 
-/* Adds the level of |y| times `unit`, as bits. 4 bits: the bucket says which threshold is left
- * to compare with; lane i of the warp holds the scaled threshold i. */
+/* Adds the level of |y| times `unit`, as bits; 3 and 2 bits. */
 template <int BITS>
-TQI_ENCODE_INLINE float add_level(float y, uint32_t unit, const FastBook &b, float scaled,
-                                  float sum) {
-    float a = fabsf(y);
-    if constexpr (BITS == 4) {
-        float place = __saturatef(fmaf(a, b.buckets.scale, b.buckets.offset));
-        float bucket = place * bits_of(TQI_BUCKETS - 1);
-        sum = unit == 1 ? bucket : fmaf(bucket, (float)unit, sum);
-        scaled = __shfl_sync(~0u, scaled, (int)__float_as_uint(bucket));
-        return fmaf(above(a, scaled), bits_of(unit), sum);
-    } else {
+TQI_ENCODE_INLINE float add_level(float y, uint32_t unit, const FastBook &b, float sum) {
 #pragma unroll
-        for (int t = 0; t < (1 << (BITS - 1)) - 1; t++)
-            sum = t == 0 && unit == 1 ? above(a, b.scaled[t]) * bits_of(unit)
-                                      : fmaf(above(a, b.scaled[t]), bits_of(unit), sum);
-        return sum;
-    }
+    for (int t = 0; t < (1 << (BITS - 1)) - 1; t++)
+        sum = t == 0 && unit == 1 ? above(fabsf(y), b.scaled[t]) * bits_of(unit)
+                                  : fmaf(above(fabsf(y), b.scaled[t]), bits_of(unit), sum);
+    return sum;
 }
 
 /* The top bytes of four floats. */
@@ -52,7 +41,7 @@ TQI_ENCODE_INLINE uint32_t top_bytes(float a, float b, float c, float d) {
     return __byte_perm(low, high, 0x5410);
 }
 
-/* Signs of 8 numbers at bit 3 of their nibbles, or placed as keys of 4 bits store them
+/* Signs of 8 numbers at bit 3 of their nibbles, or placed as 4 bits store them
  * (tqi_sign_bit4): those of 0..3 at the top of the bytes, those of 4..7 four bits lower. */
 template <bool PLACED> TQI_ENCODE_INLINE uint32_t sign_nibbles(const float *x) {
     uint32_t top = PLACED ? top_bytes(x[0], x[1], x[2], x[3]) : top_bytes(x[1], x[3], x[5], x[7]);
@@ -69,50 +58,104 @@ template <int BITS> TQI_ENCODE_INLINE uint32_t join_signs(uint32_t levels, uint3
     return levels ^ 0x22222222u ^ (signs >> 2 | signs >> 3);
 }
 
-/* A chunk; adds the squares of its codes' values. */
-template <int BITS, bool PLACED>
-TQI_ENCODE_INLINE uint32_t quantize_chunk(const float *x, float inv, const FastBook &b,
-                                          float scaled, uint32_t *squares) {
-    float half[2] = {0, 0};
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        half[i / 4] = add_level<BITS>(x[i] * inv, 1u << i % 4 * 4, b, scaled, half[i / 4]);
+/* The levels of a chunk of which four make a float, to its word; adds the squares of its codes'
+ * values. */
+template <int BITS>
+TQI_ENCODE_INLINE uint32_t join_chunk(const float *half, const float *y, const FastBook &b,
+                                      uint32_t *squares) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         uint32_t v = __byte_perm(b.square_low, b.square_high, __float_as_uint(half[i]));
         *squares = __dp4a(v, v, *squares);
     }
     uint32_t levels = __byte_perm(__float_as_uint(half[0]), __float_as_uint(half[1]), 0x5410);
-    return join_signs<BITS>(levels, sign_nibbles<PLACED>(x));
+    return join_signs<BITS>(levels, sign_nibbles<BITS == 4>(y));
 }
 
-TQI_ENCODE_INLINE float gain_of(float norm, float factor, uint32_t squares) {
-    return __fdiv_rn(norm * factor, __fsqrt_rn((float)squares));
+/* 4 bits: the bucket says which threshold is left to compare with. Lane i of the warp holds the
+ * scaled threshold i; those of a chunk are on their way while another chunk is worked on. */
+struct Chunk4 {
+    float y[8], threshold[8], half[2];
+
+    TQI_ENCODE_INLINE void begin(const float *x, float inv, const FastBook &b, float scaled) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            y[i] = x[i] * inv;
+            float place = __saturatef(fmaf(fabsf(y[i]), b.buckets.scale, b.buckets.offset));
+            float bucket = place * bits_of(TQI_BUCKETS - 1);
+            half[i / 4] = i % 4 == 0 ? bucket : fmaf(bucket, (float)(1 << i % 4 * 4), half[i / 4]);
+            threshold[i] = __shfl_sync(~0u, scaled, (int)__float_as_uint(bucket));
+        }
+    }
+    TQI_ENCODE_INLINE uint32_t end(const FastBook &b, uint32_t *squares) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            half[i / 4] =
+                fmaf(above(fabsf(y[i]), threshold[i]), bits_of(1u << i % 4 * 4), half[i / 4]);
+        return join_chunk<4>(half, y, b, squares);
+    }
+};
+
+template <class R>
+TQI_ENCODE_INLINE void quantize_4(const float *x, float inv, const FastBook &b, float scaled,
+                                  uint32_t *squares, uint32_t *w) {
+    Chunk4 chunk[2];
+    chunk[0].begin(x, inv, b, scaled);
+#pragma unroll
+    for (int c = 0; c < R::CHUNKS; c++) {
+        if (c + 1 < R::CHUNKS)
+            chunk[(c + 1) % 2].begin(x + 8 * (c + 1), inv, b, scaled);
+        w[c] = chunk[c % 2].end(b, squares);
+    }
 }
 
-/* Words of a row; returns its gain before the range's exponent. */
-template <class R, int BITS, bool PLACED>
-TQI_ENCODE_INLINE float quantize_lm(const Side &s, const FastBook &b, float scaled, const float *x,
-                                    float sum, uint32_t *w) {
+template <class R, int BITS>
+TQI_ENCODE_INLINE void quantize_few_bits(const float *x, float inv, const FastBook &b,
+                                         uint32_t *squares, uint32_t *w) {
+#pragma unroll
+    for (int c = 0; c < R::CHUNKS; c++) {
+        float half[2] = {0, 0};
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            half[i / 4] = add_level<BITS>(x[8 * c + i] * inv, 1u << i % 4 * 4, b, half[i / 4]);
+        w[c] = join_chunk<BITS>(half, x + 8 * c, b, squares);
+    }
+}
+
+/* What a gain is made of: the row's norm times the format's factor, before the range's exponent,
+ * and the sum of its codes' squares. */
+struct GainParts {
+    float norm;
+    uint32_t squares;
+    TQI_ENCODE_INLINE float gain() const { /* rows of zeros have no squares of 8 bits */
+        return squares ? __fdiv_rn(norm, __fsqrt_rn((float)squares)) : 0;
+    }
+};
+
+/* Words of a row. */
+template <class R, int BITS>
+TQI_ENCODE_INLINE GainParts quantize_lm(const Side &s, const FastBook &b, float scaled,
+                                        const float *x, float sum, uint32_t *w) {
     float norm = __fsqrt_rn(sum), inv = norm > 0 ? __frcp_rn(norm) : 0;
     uint32_t squares = 0;
-#pragma unroll
-    for (int c = 0; c < R::CHUNKS; c++)
-        w[c] = quantize_chunk<BITS, PLACED>(x + 8 * c, inv, b, scaled, &squares);
-    return gain_of(norm, s.gain_factor, row_sum<R::L>(squares));
+    if constexpr (BITS == 4)
+        quantize_4<R>(x, inv, b, scaled, &squares, w);
+    else
+        quantize_few_bits<R, BITS>(x, inv, b, &squares, w);
+    return GainParts{norm * s.gain_factor, row_sum<R>(squares)};
 }
 
 /* ---- 8 bits ------------------------------------------------------------------------------------
  */
 
 template <class R>
-TQI_ENCODE_INLINE float quantize_int8(const Side &s, const float *x, float sum, uint32_t *w) {
+TQI_ENCODE_INLINE GainParts quantize_int8(const Side &s, const float *x, float sum, uint32_t *w) {
     float most[4] = {0, 0, 0, 0};
     int squares = 0;
 #pragma unroll
     for (int i = 0; i < R::N; i++)
         most[i % 4] = fmaxf(most[i % 4], fabsf(x[i]));
-    float largest = row_max<R::L>(fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3])));
+    float largest = row_max<R>(fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3])));
     float inv = largest > 0 ? __fdiv_rn(127.0f, largest) : 0;
 #pragma unroll
     for (int i = 0; i < R::N / 4; i++) {
@@ -124,54 +167,8 @@ TQI_ENCODE_INLINE float quantize_int8(const Side &s, const float *x, float sum, 
             __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
         squares = __dp4a((int)w[i], (int)w[i], squares);
     }
-    squares = row_sum<R::L>(squares);
-    return squares ? gain_of(__fsqrt_rn(sum), s.gain_factor, (uint32_t)squares) : 0;
-}
-
-/* Two codes, nearest even, saturating at 448; arguments are finite or infinite. */
-TQI_ENCODE_INLINE uint32_t e4m3_pair(float low, float high) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    uint16_t pair;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
-    return pair;
-#else
-    uint32_t code[2];
-    float f[2] = {low, high};
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        uint32_t u = __float_as_uint(f[i]), a = u & 0x7fffffffu;
-        /* below 2^-6 the codes are multiples of 2^-9: adding 2^14 rounds to them */
-        uint32_t small = __float_as_uint(fabsf(f[i]) + 0x1p14f) - 0x46800000u;
-        uint32_t normal = (a - (120u << 23) + 0x7ffffu + (a >> 20 & 1)) >> 20;
-        code[i] = (u >> 24 & 0x80u) | (a >= 0x43e00000u   ? 0x7eu
-                                       : a >= 0x3c800000u ? normal
-                                                          : small);
-    }
-    return code[0] | code[1] << 8;
-#endif
-}
-
-template <class R> TQI_ENCODE_INLINE void quantize_fp8(float scale, const float *x, uint32_t *w) {
-#pragma unroll
-    for (int i = 0; i < R::N / 4; i++)
-        w[i] = e4m3_pair(x[4 * i] * scale, x[4 * i + 1] * scale) |
-               e4m3_pair(x[4 * i + 2] * scale, x[4 * i + 3] * scale) << 16;
-}
-
-/* ---- 16 bits -----------------------------------------------------------------------------------
- */
-
-TQI_ENCODE_INLINE uint32_t bits16(float x, bool bf16) {
-    if (bf16)
-        return __bfloat16_as_ushort(
-            __float2bfloat16_rn(fminf(fmaxf(x, -3.38953139e38f), 3.38953139e38f)));
-    return __half_as_ushort(__float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f)));
-}
-
-template <class R> TQI_ENCODE_INLINE void round_16(bool bf16, const float *x, uint32_t *w) {
-#pragma unroll
-    for (int i = 0; i < R::N / 2; i++)
-        w[i] = bits16(x[2 * i], bf16) | bits16(x[2 * i + 1], bf16) << 16;
+    squares = row_sum<R>(squares);
+    return GainParts{__fsqrt_rn(sum) * s.gain_factor, (uint32_t)squares};
 }
 
 } /* namespace tqi */

@@ -1,8 +1,9 @@
 /*
- * Rows in registers: L lanes share a row, lane `part` of them holds its chunks of 8 dims
- * part, L + part, 2 L + part .. Strides inside a chunk and across a lane's chunks are plain
- * additions, strides between lanes are shuffles. The encode contract (spec/rows.h) on that
- * form; compiled without contraction, explicit fmaf only where a product is exact.
+ * Rows in registers: L lanes share a row; those with the same part of their rows lie side by
+ * side in the warp. A lane loads neighbouring dims: their strides, the smaller ones, are plain
+ * additions. Through shared memory it gets chunks of 8 dims part, L + part, 2 L + part .. whose
+ * strides are the others, and these it codes. The encode contract (spec/rows.h) on that form;
+ * compiled without contraction, explicit fmaf only where a product is exact.
  */
 #ifndef TQI_CUDA_ENCODE_ROW_CUH
 #define TQI_CUDA_ENCODE_ROW_CUH
@@ -20,8 +21,20 @@ template <int DIM, int LANES> struct RowShape {
     static constexpr int D = DIM, L = LANES, N = DIM / LANES, CHUNKS = N / 8;
     static constexpr int ORDER = DIM % 3 == 0 ? 12 : 1, BLOCK = DIM / ORDER;
     static constexpr int ROWS = 32 / LANES; /* of a warp at a time */
-    static_assert(BLOCK % 8 == 0 && (ORDER == 1 || BLOCK == 8 * LANES), "blocks of whole chunks");
+    /* chunks of a lane that change hands at once, and floats from row to row meanwhile: an odd
+     * number of 16-byte words, so that lanes side by side meet no bank twice */
+    static constexpr int PASS = ORDER == 1 && CHUNKS > 4 ? 4 : CHUNKS, PITCH = L * PASS * 8 + 4;
+    static_assert(N % 8 == 0 && (ORDER == 1 ? CHUNKS == 1 || PASS % L == 0 : N % BLOCK == 0),
+                  "lanes load whole chunks and blocks");
 };
+
+template <class R> TQI_ENCODE_INLINE uint32_t row_of_lane() {
+    return threadIdx.x % R::ROWS;
+}
+
+template <class R> TQI_ENCODE_INLINE uint32_t part_of_lane() {
+    return threadIdx.x % 32 / R::ROWS;
+}
 
 /* What a lane knows of its row. */
 struct RowPlace {
@@ -33,50 +46,56 @@ struct RowPlace {
 
 /* ---- sums over the lanes of a row ---------------------------------------------------------- */
 
-template <int L, class T> TQI_ENCODE_INLINE T row_sum(T x) {
+template <class R, class T> TQI_ENCODE_INLINE T row_sum(T x) {
 #pragma unroll
-    for (int o = 1; o < L; o *= 2)
+    for (int o = R::ROWS; o < 32; o *= 2)
         x += __shfl_xor_sync(~0u, x, o);
     return x;
 }
 
-template <int L> TQI_ENCODE_INLINE float row_max(float x) {
+template <class R> TQI_ENCODE_INLINE float row_max(float x) {
 #pragma unroll
-    for (int o = 1; o < L; o *= 2)
+    for (int o = R::ROWS; o < 32; o *= 2)
         x = fmaxf(x, __shfl_xor_sync(~0u, x, o));
     return x;
 }
 
-/* The full binary tree over the dims in natural order; zeros beyond the last chunk. */
-template <class R> TQI_ENCODE_INLINE float sum_squares(const float *x) {
-    constexpr int PADDED = R::CHUNKS == 12 ? 16 : R::CHUNKS;
-    float s[PADDED];
+/* Sums of pairs until `n` numbers are left of COUNT. */
+template <int COUNT> TQI_ENCODE_INLINE void fold(float *s, int n) {
 #pragma unroll
-    for (int c = 0; c < PADDED; c++) {
-        s[c] = 0;
-        if (c < R::CHUNKS) {
-            const float *v = x + 8 * c;
-            s[c] = ((v[0] * v[0] + v[1] * v[1]) + (v[2] * v[2] + v[3] * v[3])) +
-                   ((v[4] * v[4] + v[5] * v[5]) + (v[6] * v[6] + v[7] * v[7]));
-            s[c] = row_sum<R::L>(s[c]);
-        }
-    }
+    for (int m = COUNT / 2; m >= n && m > 0; m /= 2)
 #pragma unroll
-    for (int n = PADDED / 2; n; n /= 2)
-#pragma unroll
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < m; i++)
             s[i] = s[2 * i] + s[2 * i + 1];
-    return s[0];
+}
+
+/* The full binary tree over the dims in natural order, of a row as it was loaded; zeros beyond
+ * the last chunk add nothing. */
+template <class R> TQI_ENCODE_INLINE float sum_squares(const float *x) {
+    float s[R::CHUNKS];
+#pragma unroll
+    for (int c = 0; c < R::CHUNKS; c++) {
+        const float *v = x + 8 * c;
+        s[c] = ((v[0] * v[0] + v[1] * v[1]) + (v[2] * v[2] + v[3] * v[3])) +
+               ((v[4] * v[4] + v[5] * v[5]) + (v[6] * v[6] + v[7] * v[7]));
+    }
+    if constexpr (R::ORDER == 1) {
+        fold<R::CHUNKS>(s, 1);
+        return row_sum<R>(s[0]);
+    } else { /* three sums a lane */
+        static_assert(R::L == 4 && (R::CHUNKS == 3 || R::CHUNKS == 6), "12 sums of the row");
+        float t[12];
+        fold<R::CHUNKS>(s, 3);
+#pragma unroll
+        for (int i = 0; i < 12; i++)
+            t[i] = __shfl_sync(~0u, s[i % 3], (int)(row_of_lane<R>() + i / 3 * R::ROWS));
+        fold<8>(t, 1);
+        fold<4>(t + 8, 1);
+        return t[0] + t[8];
+    }
 }
 
 /* ---- loading ------------------------------------------------------------------------------- */
-
-/* Sign bits to flip for a lane: kernel parameters where all lanes have the same dims, else
- * memory. */
-struct Flips {
-    const uint32_t *at; /* [D] */
-    uint32_t mask;      /* 0 for formats that do not rotate */
-};
 
 /* Elements of a chunk as they lie in the row. */
 template <int DTYPE> struct RawChunk {
@@ -89,6 +108,17 @@ template <int DTYPE> struct RawChunk {
         if (DTYPE == TQ_F16)
             return f16_bits((uint16_t)(i % 2 ? v >> 16 : v));
         return __uint_as_float(i % 2 ? v & 0xffff0000u : v << 16);
+    }
+    /* x has the rows' type */
+    TQI_ENCODE_INLINE void set(int i, float x) {
+        if (DTYPE == TQ_F32) {
+            w[i % WORDS] = __float_as_uint(x);
+            return;
+        }
+        uint32_t &v = w[i / 2 % WORDS];
+        uint32_t bits =
+            DTYPE == TQ_F16 ? __half_as_ushort(__float2half_rn(x)) : __float_as_uint(x) >> 16;
+        v = i % 2 ? (v & 0xffffu) | bits << 16 : (v & 0xffff0000u) | bits;
     }
 };
 
@@ -119,28 +149,21 @@ template <int DTYPE> TQI_ENCODE_INLINE RawChunk<DTYPE> gather_chunk(const void *
     return c;
 }
 
-/* Whether rows are rotated and have no mean, the usual case. */
-TQI_ENCODE_INLINE bool is_plain(const Flips &flips, const float *mean) {
-    return flips.mask != 0 && mean == nullptr;
-}
-
 /* Chunk to coordinates: means subtracted, signs flipped. Means that make an infinity show in
  * the sum of squares and are repaired by sanitize(). */
 template <int DTYPE, bool PLAIN>
-TQI_ENCODE_INLINE void flip_chunk(const RawChunk<DTYPE> &c, const Flips &flips, const float *mean,
-                                  int dim, float *x) {
+TQI_ENCODE_INLINE void flip_chunk(const RawChunk<DTYPE> &c, const uint32_t *flips,
+                                  const float *mean, int dim, float *x) {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         if (PLAIN && DTYPE == TQ_BF16 && i % 2 == 0) { /* shift and flip in one addition */
-            x[i] = __uint_as_float((c.w[i / 2] << 16) + flips.at[dim + i]);
+            x[i] = __uint_as_float((c.w[i / 2] << 16) + flips[dim + i]);
             continue;
         }
         float v = c.element(i);
         if (!PLAIN && mean)
             v -= __ldg(mean + dim + i);
-        if (PLAIN || flips.mask)
-            v = __uint_as_float(__float_as_uint(v) ^ flips.at[dim + i]);
-        x[i] = v;
+        x[i] = __uint_as_float(__float_as_uint(v) ^ flips[dim + i]);
     }
 }
 
@@ -155,7 +178,7 @@ template <class R> __device__ int bring_into_range(float *x, float *sum) {
     float largest = 0;
     for (int i = 0; i < R::N; i++)
         largest = fmaxf(largest, fabsf(x[i]));
-    largest = row_max<R::L>(largest);
+    largest = row_max<R>(largest);
     int e = in_range(*sum) || largest == 0 ? 0 : ilogbf(largest);
     for (int i = 0; i < R::N; i++)
         x[i] = ldexpf(x[i], -e);
@@ -191,7 +214,7 @@ __device__ __noinline__ RowNorm sanitize(const EncodeJob &job, uint32_t side, Ro
     RowNorm norm = {0, 0};
     uint32_t bad = 0;
     for (int i = 0; i < R::N; i++) {
-        int dim = ((i / 8) * R::L + (int)p.part) * 8 + i % 8;
+        int dim = (int)p.part * R::N + i;
         x[i] = 0;
         if (!p.fresh)
             continue;
@@ -201,65 +224,31 @@ __device__ __noinline__ RowNorm sanitize(const EncodeJob &job, uint32_t side, Ro
             x[i] = subtract_mean(x[i], s.mean[(size_t)p.head * R::D + dim]);
     }
     count_replaced(job, bad);
-    if (!s.rotates)
-        return norm;
     norm.sum = sum_squares<R>(x);
     norm.exponent = bring_into_range<R>(x, &norm.sum);
-    for (int i = 0; i < R::N; i++) {
-        int dim = ((i / 8) * R::L + (int)p.part) * 8 + i % 8;
-        x[i] = __uint_as_float(__float_as_uint(x[i]) ^ s.flips[dim]);
-    }
+    for (int i = 0; i < R::N; i++)
+        x[i] = __uint_as_float(__float_as_uint(x[i]) ^ s.flips[p.part * R::N + i]);
     return norm;
 }
 
-/* Sanitizes a warp's rows when one of them needs it. */
+/* Sanitizes a warp's rows when one of them needs it: what is not finite shows in the sum. */
 template <class R>
 TQI_ENCODE_INLINE RowNorm check_rows(const EncodeJob &job, uint32_t side, const RowPlace &p,
                                      float *x) {
-    RowNorm norm = {0, 0};
-    bool bad;
-    if (job.side[side].rotates) { /* what is not finite shows in the sum */
-        norm.sum = sum_squares<R>(x);
-        bad = !in_range(norm.sum);
-    } else {
-        float nan[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (int i = 0; i < R::N; i++)
-            nan[i % 4] = fmaf(x[i], 0.0f, nan[i % 4]);
-        bad = (nan[0] + nan[1]) + (nan[2] + nan[3]) != 0;
-    }
-    if (!__any_sync(~0u, p.fresh && bad))
+    RowNorm norm = {sum_squares<R>(x), 0};
+    if (!__any_sync(~0u, p.fresh && !in_range(norm.sum)))
         return norm;
     float again[R::N]; /* so that x need not have an address */
     norm = sanitize<R>(job, side, p, again);
+    const volatile float *from = again; /* loads of several would tie registers together */
 #pragma unroll
     for (int i = 0; i < R::N; i++)
-        x[i] = again[i];
+        x[i] = from[i];
     return norm;
 }
 
 /* ---- rotation ---------------------------------------------------------------------------------
  */
-
-/* The Paley part across a lane's 12 chunks (a block has as many chunks as a row has lanes). */
-template <class R> TQI_ENCODE_INLINE void mix_blocks(float *x) {
-    constexpr uint64_t rows[12] = TQI_H12_ROWS;
-#pragma unroll
-    for (int b = 0; b < 8; b++) {
-        float line[12];
-#pragma unroll
-        for (int a = 0; a < 12; a++)
-            line[a] = x[a * 8 + b];
-#pragma unroll
-        for (int row = 0; row < 12; row++) {
-            float sum = rows[row] & 1 ? -line[0] : line[0];
-#pragma unroll
-            for (int a = 1; a < 12; a++)
-                sum = rows[row] >> a & 1 ? sum - line[a] : sum + line[a];
-            x[row * 8 + b] = sum;
-        }
-    }
-}
 
 TQI_ENCODE_INLINE void butterfly(float &a, float &b) {
     float sum = a + b, difference = a - b;
@@ -267,30 +256,95 @@ TQI_ENCODE_INLINE void butterfly(float &a, float &b) {
     b = difference;
 }
 
-/* The Hadamard matrix on rows whose signs have been flipped. */
-template <class R> TQI_ENCODE_INLINE void rotate_row(uint32_t part, float *x) {
+/* The Paley part of a row in shared memory: a lane takes the same places of all 12 blocks, two
+ * at a time. */
+template <class R> TQI_ENCODE_INLINE void mix_blocks(uint32_t part, float *row) {
+    constexpr uint64_t rows[12] = TQI_H12_ROWS;
+    row += 2 * part;
+#pragma unroll 1
+    for (int place = 0; place < R::BLOCK; place += 2 * R::L, row += 2 * R::L) {
+        float2 in[12];
 #pragma unroll
-    for (int h = 1; h < 8; h *= 2)
+        for (int a = 0; a < 12; a++)
+            in[a] = *(const float2 *)(row + a * R::BLOCK);
 #pragma unroll
-        for (int i = 0; i < R::N; i++)
-            if (!(i & h))
-                butterfly(x[i], x[i + h]);
+        for (int k = 0; k < 12; k++) {
+            float x = rows[k] & 1 ? -in[0].x : in[0].x, y = rows[k] & 1 ? -in[0].y : in[0].y;
+#pragma unroll
+            for (int a = 1; a < 12; a++) {
+                x = rows[k] >> a & 1 ? x - in[a].x : x + in[a].x;
+                y = rows[k] >> a & 1 ? y - in[a].y : y + in[a].y;
+            }
+            *(float2 *)(row + k * R::BLOCK) = make_float2(x, y);
+        }
+    }
+}
+
+/* Neighbouring dims of a lane for its chunks, by way of the warp's rows in shared memory. */
+template <class R> TQI_ENCODE_INLINE void exchange(float *room, uint32_t part, float *x) {
+    float *row = room + row_of_lane<R>() * R::PITCH, in[R::N];
+#pragma unroll
+    for (int first = 0; first < R::CHUNKS; first += R::PASS) {
+        if (first)
+            __syncwarp();
+#pragma unroll
+        for (int i = 0; i < R::PASS * 2; i++) {
+            const float *v = x + 8 * first + 4 * i;
+            *(float4 *)(row + part * R::PASS * 8 + 4 * i) = make_float4(v[0], v[1], v[2], v[3]);
+        }
+        __syncwarp();
+        if constexpr (R::ORDER > 1) {
+            mix_blocks<R>(part, row);
+            __syncwarp();
+        }
+#pragma unroll
+        for (int k = 0; k < R::PASS; k++) { /* the pass has chunk k L + part of all lanes' */
+            constexpr int PER_LANE = R::ORDER > 1 ? R::CHUNKS : R::PASS / R::L;
+            int c =
+                R::ORDER > 1 ? k : k / PER_LANE * (R::CHUNKS / R::L) + first / R::L + k % PER_LANE;
+            const float4 *from = (const float4 *)(row + (k * R::L + part) * 8);
+            float4 low = from[0], high = from[1];
+            float v[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                in[8 * c + i] = v[i];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < R::N; i++)
+        x[i] = in[i];
+}
+
+/* A chunk a lane: strides between lanes are shuffles. */
+template <class R> TQI_ENCODE_INLINE void rotate_shuffled(uint32_t part, float *x) {
 #pragma unroll
     for (int h = 1; h < R::L; h *= 2) {
         float sign = part & h ? -1.0f : 1.0f;
 #pragma unroll
         for (int i = 0; i < R::N; i++) /* the product is exact */
-            x[i] = fmaf(x[i], sign, __shfl_xor_sync(~0u, x[i], h));
+            x[i] = fmaf(x[i], sign, __shfl_xor_sync(~0u, x[i], h * R::ROWS));
     }
-    if constexpr (R::ORDER == 1) {
+}
+
+/* The Hadamard matrix on rows whose signs have been flipped. */
+template <class R> TQI_ENCODE_INLINE void rotate_row(float *room, uint32_t part, float *x) {
+    constexpr int IN_LANE = R::ORDER == 1 ? R::N : R::BLOCK;
 #pragma unroll
-        for (int h = 8; h < R::N; h *= 2)
+    for (int h = 1; h < IN_LANE; h *= 2)
+#pragma unroll
+        for (int i = 0; i < R::N; i++)
+            if (!(i & h))
+                butterfly(x[i], x[i + h]);
+    if constexpr (R::CHUNKS == 1) {
+        rotate_shuffled<R>(part, x);
+    } else {
+        exchange<R>(room, part, x);
+#pragma unroll
+        for (int h = R::N / R::L; R::ORDER == 1 && h < R::N; h *= 2)
 #pragma unroll
             for (int i = 0; i < R::N; i++)
                 if (!(i & h))
                     butterfly(x[i], x[i + h]);
-    } else {
-        mix_blocks<R>(x);
     }
 }
 

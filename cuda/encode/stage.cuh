@@ -38,7 +38,7 @@ TQI_ENCODE_INLINE void words_of(const uint4 &v, uint32_t *w) {
 /* Four words at a 16-byte boundary of a page; the bits of `mask`. */
 TQI_ENCODE_INLINE void merge4(uint32_t *at, const uint32_t *w, uint32_t mask, bool shared) {
     uint4 v = make_uint4(w[0], w[1], w[2], w[3]);
-    if (mask != ~0u && shared) {
+    if (shared && mask != ~0u) {
         for (int i = 0; i < 4; i++)
             exchange_bits(at + i, w[i], mask);
         return;
@@ -66,7 +66,7 @@ TQI_ENCODE_INLINE void store_tokens(uint32_t *at, const uint32_t *w, uint32_t fr
 /* ---- sets of words that share slabs, see "bit planes" in spec/layout.h --------------------------
  */
 
-/* Words of a set and slabs that they take; of 8 and 16 bits, a word at a time. */
+/* Words of a set and slabs that they take; of 8 bits, a word at a time. */
 template <int BITS> struct WordSet {
     static constexpr int WORDS = BITS == 3 ? 4 : BITS == 2 ? 2 : 1, SLABS = BITS == 3 ? 3 : 1;
     TQI_ENCODE_INLINE static uint32_t slab(const uint32_t *w, int stride, int i) {
@@ -208,14 +208,20 @@ template <class S> struct ValueTask {
     }
 };
 
-/* Codes of a chunk of eight tokens as words of dims. */
+/* Codes of a chunk of eight tokens as words of dims. Signs of 4 bits come placed among the dims
+ * and leave placed among the tokens. */
 template <int BITS> TQI_ENCODE_INLINE void transpose_codes(const uint32_t in[8], uint32_t *r) {
+    uint32_t t[8];
 #pragma unroll
     for (int n = 0; n < 8; n++)
-        r[n] = BITS == 4
+        t[n] = BITS == 4
                    ? (in[token_of(n)] & 0x77777777u) | (in[token_of(sign_at(n))] & 0x88888888u)
                    : in[token_of(n)];
-    transpose_nibbles(r);
+    transpose_nibbles(t);
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+        r[n] = BITS == 4 ? (t[n] & 0x77777777u) | (t[n < 4 ? 2 * n + 1 : 2 * n - 8] & 0x88888888u)
+                         : t[n];
 }
 
 /* A lane takes the chunks of a set for eight tokens. */
@@ -258,35 +264,26 @@ TQI_ENCODE_INLINE constexpr int byte_token(bool fp8, int word, int byte) {
     return fp8 ? 2 * word + (byte & 1) * 4 + (byte >> 1) : 2 * word + (byte & 1) + (byte >> 1) * 4;
 }
 
-/* Pass h has dims 4 h..4 h + 3 of every chunk. */
-template <class S, int D, bool FP8>
-TQI_ENCODE_INLINE void store_values_8(const StagePlace &p, int h) {
-    constexpr int J = D / 32, TASKS = D / 8 * ValueTask<S>::OCTS;
+/* Four dims of eight tokens, their bytes in `in`, to the page. */
+template <int D, bool FP8>
+TQI_ENCODE_INLINE void store_bytes(uint32_t *at, const uint32_t in[8], uint32_t fresh,
+                                   bool shared) {
 #pragma unroll
-    for (int from = 0; from < TASKS; from += 32) {
-        ValueTask<S> task(p, from + p.lane, TASKS);
-        uint32_t in[8];
-        if (task.fresh == 0)
-            continue;
-        task.load(p, task.set, in);
-        uint32_t *at = p.codes + value_word<D>(2 * task.set + h, task.group_oct(p));
+    for (int word = 0; word < 2; word++) {
+        uint32_t a[4], out[4], mask = 0;
 #pragma unroll
-        for (int word = 0; word < 2; word++) {
-            uint32_t a[4], out[4], mask = 0;
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                a[i] = in[byte_token(FP8, word, i)];
-                mask |= (task.fresh >> byte_token(FP8, word, i) & 1 ? 255u : 0) << 8 * i;
-            }
-            transpose_bytes(a, out);
-            merge4(at + word * J * SLAB, out, mask, p.shared);
+        for (int i = 0; i < 4; i++) {
+            a[i] = in[byte_token(FP8, word, i)];
+            mask |= (fresh >> byte_token(FP8, word, i) & 1 ? 255u : 0) << 8 * i;
         }
+        transpose_bytes(a, out);
+        merge4(at + word * (D / 32) * SLAB, out, mask, shared);
     }
 }
 
-/* Pass h has dims 2 h and 2 h + 1 of every chunk. */
-template <class S, int D> TQI_ENCODE_INLINE void store_values_16(const StagePlace &p, int h) {
-    constexpr int J = D / 32, TASKS = D / 8 * ValueTask<S>::OCTS;
+/* Pass h has dims 4 h..4 h + 3 of every chunk. */
+template <class S, int D> TQI_ENCODE_INLINE void store_values_8(const StagePlace &p, int h) {
+    constexpr int TASKS = D / 8 * ValueTask<S>::OCTS;
 #pragma unroll
     for (int from = 0; from < TASKS; from += 32) {
         ValueTask<S> task(p, from + p.lane, TASKS);
@@ -294,25 +291,8 @@ template <class S, int D> TQI_ENCODE_INLINE void store_values_16(const StagePlac
         if (task.fresh == 0)
             continue;
         task.load(p, task.set, in);
-        uint32_t *to = p.codes + value_word<D>(2 * task.set + h / 2, task.group_oct(p)) + h % 2 * 2;
-#pragma unroll
-        for (int pair = 0; pair < 4; pair++) {
-            uint32_t both = task.fresh >> 2 * pair & 3;
-            uint32_t mask = (both & 1 ? 0xffffu : 0) | (both & 2 ? 0xffff0000u : 0);
-            uint2 *at = (uint2 *)(to + pair * J * SLAB);
-            uint2 v = make_uint2(__byte_perm(in[2 * pair], in[2 * pair + 1], 0x5410),
-                                 __byte_perm(in[2 * pair], in[2 * pair + 1], 0x7632));
-            if (mask != ~0u && p.shared) {
-                exchange_bits(&at->x, v.x, mask);
-                exchange_bits(&at->y, v.y, mask);
-                continue;
-            }
-            if (mask != ~0u) {
-                uint2 old = *at;
-                v = make_uint2((old.x & ~mask) | (v.x & mask), (old.y & ~mask) | (v.y & mask));
-            }
-            *at = v;
-        }
+        store_bytes<D, false>(p.codes + value_word<D>(2 * task.set + h, task.group_oct(p)), in,
+                              task.fresh, p.shared);
     }
 }
 

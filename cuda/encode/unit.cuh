@@ -9,16 +9,21 @@
 
 namespace tqi {
 
+TQI_ENCODE_INLINE int64_t size_of(const RowsIn &rows) {
+    return rows.dtype == TQ_F32 ? 4 : 2;
+}
+
 /* ---- units of work -----------------------------------------------------------------------------
  */
 
 /* New tokens of a token group, one kv head and side. */
 struct Unit {
     uint32_t side, head;
-    uint32_t fresh; /* bit i: token i of the group is new, and of the unit */
-    uint32_t first; /* token of the unit in the group */
-    uint32_t slot;  /* of the group's first token in its page */
-    int64_t row;    /* of the group's first token in the caller's rows; may lie before them */
+    uint32_t fresh;      /* bit i: token i of the group is new, and of the unit */
+    uint32_t first;      /* token of the unit in the group */
+    uint32_t slot;       /* of the group's first token in its page */
+    int64_t row;         /* of the group's first token in the caller's rows; may lie before them */
+    const uint8_t *from; /* that row, of the head */
     uint8_t *blob;
 };
 
@@ -37,18 +42,17 @@ TQI_ENCODE_INLINE AppendPiece piece_at(const FastEncodeJob &f, uint32_t i) {
     return p;
 }
 
-/* Of a piece. */
-TQI_ENCODE_INLINE uint32_t units_per_piece(const FastEncodeJob &f, uint32_t parts) {
+/* Units of a launch: of a piece both sides, their parts of the tokens, then heads. The device
+ * may know of fewer pieces. */
+__host__ __device__ inline uint32_t units_per_piece(const FastEncodeJob &f, uint32_t parts) {
     return parts * f.job.n_heads * (f.sides == 3 ? 2 : 1);
 }
-
-TQI_ENCODE_INLINE uint32_t units_of(const FastEncodeJob &f, uint32_t parts) {
-    uint32_t pieces = f.job.n_pieces ? *f.job.n_pieces : f.job.max_pieces;
-    return pieces * units_per_piece(f, parts);
+__host__ __device__ inline uint32_t units_of(const FastEncodeJob &f, uint32_t parts) {
+    return f.job.max_pieces * units_per_piece(f, parts);
 }
 
-/* Of slots: from a warp's unit to its next, of `warps` warps. Runs of rows begin in few rows, often
- * 32 apart: an odd number of rows lets every warp meet as many of them. */
+/* Of slots, where a piece is a row: from a warp's unit to its next, of `warps` warps. Runs of rows
+ * begin in few rows, often 32 apart: an odd number of rows lets every warp meet as many of them. */
 TQI_ENCODE_INLINE uint32_t unit_step(const FastEncodeJob &f, uint32_t parts, uint32_t warps) {
     uint32_t per_row = units_per_piece(f, parts), rows = warps / per_row;
     bool some = rows && rows < f.job.max_pieces; /* a warp has several rows */
@@ -70,49 +74,62 @@ TQI_ENCODE_INLINE uint32_t next_run(const FastEncodeJob &f, uint32_t parts, uint
     return n;
 }
 
-/* Unit of `n`: keys first, then heads fastest; a unit takes one of PARTS of the tokens. Of slots
- * rows go slowest. */
-template <int PARTS, bool SLOTS>
-TQI_ENCODE_INLINE Unit unit_at(const FastEncodeJob &f, uint32_t index, uint32_t n) {
-    const EncodeJob &job = f.job;
-    Unit u;
-    uint32_t row = 0;
-    if (SLOTS) {
-        n = units_per_piece(f, PARTS);
-        row = index / n;
-        index -= row * n;
+/* n / d by way of `inverse` = floor((2^32 - 1) / d); *rest: what is left. */
+TQI_ENCODE_INLINE uint32_t divide(uint32_t n, uint32_t d, uint32_t inverse, uint32_t *rest) {
+    uint32_t quotient = __umulhi(n, inverse);
+    *rest = n - quotient * d;
+    if (*rest >= d) {
+        *rest -= d;
+        quotient++;
     }
-    uint32_t half = f.sides == 3 ? n / 2 : n;
-    u.side = f.sides == 3 ? index >= half : f.sides >> 1;
-    index -= index >= half ? half : 0;
-    u.head = index % job.n_heads;
-    index /= job.n_heads;
-    AppendPiece p = SLOTS ? run_at(job, row, GROUP) : piece_at(f, index / PARTS);
+    return quotient;
+}
+
+/* A unit takes one of PARTS of a piece's tokens. False: there is none, nor behind it. SLOTS: a run
+ * begins with the unit's row. */
+template <int PARTS, bool SLOTS>
+TQI_ENCODE_INLINE bool unit_at(const FastEncodeJob &f, uint32_t index, uint32_t n_pieces, Unit *u) {
+    const EncodeJob &job = f.job;
+    uint32_t part = 0;
+    index = divide(index, job.n_heads, f.inverse_heads, &u->head);
+    if (PARTS > 1) {
+        part = index % PARTS;
+        index /= PARTS;
+    }
+    u->side = f.sides == 3 ? index & 1 : f.sides >> 1;
+    index >>= f.sides == 3;
+    AppendPiece p = SLOTS ? run_at(job, index, GROUP) : piece_at(f, index);
+    if (index >= n_pieces) /* known no sooner than the piece */
+        return false;
     uint32_t first = p.slot % GROUP;
-    u.fresh = (uint32_t)(((1ull << p.n) - 1) << first);
-    u.first = PARTS > 1 ? index % PARTS * (GROUP / PARTS) : 0;
+    u->fresh = (uint32_t)(((1ull << p.n) - 1) << first);
+    u->first = part * (GROUP / PARTS);
     if (PARTS > 1)
-        u.fresh &= ((1u << GROUP / PARTS % 32) - 1) << u.first;
-    u.slot = p.slot - first;
-    u.row = (int64_t)p.row - first;
-    u.blob =
-        job.pages.base + p.page * job.pages.page_bytes + (uint64_t)u.head * job.pages.blob_bytes;
-    return u;
+        u->fresh &= ((1u << GROUP / PARTS % 32) - 1) << u->first;
+    const RowsIn &rows = job.rows[u->side];
+    u->slot = p.slot - first;
+    u->row = (int64_t)p.row - first;
+    u->from = (const uint8_t *)rows.data +
+              (u->row * rows.token_stride + u->head * rows.head_stride) * size_of(rows);
+    u->blob =
+        job.pages.base + p.page * job.pages.page_bytes + (uint64_t)u->head * job.pages.blob_bytes;
+    return true;
 }
 
 /* ---- rows to shared memory
  * -------------------------------------------------------------------------- */
 
-/* Bytes from row to row: 16-byte reads of the lanes of some rows meet no bank twice. */
+/* Bytes from row to row: an odd number of 16-byte words, so that reads of lanes side by side,
+ * which have different rows, meet no bank twice. */
 template <class R> __host__ __device__ constexpr uint32_t pitch_of(int32_t dtype) {
-    return R::D * (dtype == TQ_F32 ? 4 : 2) + 16 * R::L;
+    return R::D * (dtype == TQ_F32 ? 4 : 2) + 16;
 }
 
 /* Rows of PIECES 16-byte pieces. */
 template <class R, int PIECES>
 TQI_ENCODE_INLINE void copy_rows(const uint8_t *from, int64_t stride, uint32_t fresh,
                                  uint8_t *slot) {
-    constexpr uint32_t PITCH = PIECES * 16 + 16 * R::L;
+    constexpr uint32_t PITCH = PIECES * 16 + 16;
     uint32_t lane = threadIdx.x % 32;
     if constexpr (32 % PIECES == 0) { /* whole rows a time */
         constexpr int AT_ONCE = 32 / PIECES;
@@ -157,10 +174,9 @@ template <class R>
 TQI_ENCODE_INLINE void fill_slot(const FastEncodeJob &f, const Unit &u, uint32_t first,
                                  uint8_t *slot) {
     const RowsIn &rows = f.job.rows[u.side];
-    uint32_t size = rows.dtype == TQ_F32 ? 4 : 2, fresh = u.fresh >> first;
+    uint32_t size = (uint32_t)size_of(rows), fresh = u.fresh >> first;
     int64_t stride = rows.token_stride * size;
-    const uint8_t *from =
-        (const uint8_t *)rows.data + (u.row + first) * stride + u.head * rows.head_stride * size;
+    const uint8_t *from = u.from + first * stride;
     if (!(f.job.aligned >> u.side & 1))
         gather_rows<R>(from, stride, fresh, size, slot);
     else if (size == 2)

@@ -39,16 +39,17 @@ static void *take(size_t n, size_t size) {
 
 /* ---- one head -------------------------------------------------------------------------- */
 
-/* Keys and values of a head and the queries that ask it; query i sees the first visible[i]. */
+/* Keys and values of a head and the queries that ask it; query i sees those before visible[i], or
+ * the last `window` of them. */
 struct head {
-    uint32_t n, n_queries, dim, v_dim;
+    uint32_t n, n_queries, dim, v_dim, window; /* window: 0 = all */
     float *k, *q;
     double *v;
     uint32_t *visible;
     double scale;
 };
 
-/* Sums over heads. */
+/* Sums over heads. Of a query, scores count from their mean, which softmax does not see. */
 struct sums {
     double score2, error2, product, divergence, output, count;
     uint32_t queries, same_top, row_bytes;
@@ -71,13 +72,19 @@ static void softmax(const double *scores, uint32_t n, double *weights) {
         weights[t] /= total;
 }
 
-static double output_error(const struct head *h, const double *p, const double *coded, uint32_t n) {
+static uint32_t first_of(const struct head *h, uint32_t i) {
+    return h->window && h->visible[i] > h->window ? h->visible[i] - h->window : 0;
+}
+
+/* v: the values of the n keys that p and coded weigh. */
+static double output_error(const struct head *h, const double *v, const double *p,
+                           const double *coded, uint32_t n) {
     double error = 0, norm = 0;
     for (uint32_t d = 0; d < h->v_dim; d++) {
         double exact = 0, difference = 0;
         for (uint32_t t = 0; t < n; t++) {
-            exact += p[t] * h->v[(size_t)t * h->v_dim + d];
-            difference += (coded[t] - p[t]) * h->v[(size_t)t * h->v_dim + d];
+            exact += p[t] * v[(size_t)t * h->v_dim + d];
+            difference += (coded[t] - p[t]) * v[(size_t)t * h->v_dim + d];
         }
         error += difference * difference;
         norm += exact * exact;
@@ -96,22 +103,24 @@ static uint32_t largest(const double *p, uint32_t n) {
 /* A query: exact scores, those of coded keys, and what the difference does. */
 static void add_query(const struct head *h, uint32_t i, const float *dots, double *work,
                       struct sums *s) {
-    uint32_t n = h->visible[i];
+    uint32_t first = first_of(h, i), n = h->visible[i] - first;
+    const float *k = h->k + (size_t)first * h->dim;
     double *exact = work, *coded = work + h->n, *p = work + 2 * (size_t)h->n, *q = p + h->n;
-    double mean = 0, divergence = 0;
+    double mean = 0, middle = 0, divergence = 0;
     for (uint32_t t = 0; t < n; t++) {
         double dot = 0;
         for (uint32_t d = 0; d < h->dim; d++)
-            dot += (double)h->q[(size_t)i * h->dim + d] * (double)h->k[(size_t)t * h->dim + d];
+            dot += (double)h->q[(size_t)i * h->dim + d] * (double)k[(size_t)t * h->dim + d];
         exact[t] = h->scale * dot;
         coded[t] = h->scale * (double)dots[t];
         mean += (coded[t] - exact[t]) / n;
+        middle += exact[t] / n;
     }
-    for (uint32_t t = 0; t < n; t++) { /* softmax does not see what all scores share */
-        double error = coded[t] - exact[t] - mean;
+    for (uint32_t t = 0; t < n; t++) {
+        double error = coded[t] - exact[t] - mean, score = exact[t] - middle;
         s->error2 += error * error;
-        s->score2 += exact[t] * exact[t];
-        s->product += exact[t] * coded[t];
+        s->score2 += score * score;
+        s->product += score * (score + error);
     }
     softmax(exact, n, p);
     softmax(coded, n, q);
@@ -119,7 +128,7 @@ static void add_query(const struct head *h, uint32_t i, const float *dots, doubl
         divergence += p[t] > 0 ? p[t] * log(p[t] / fmax(q[t], 1e-300)) : 0;
     s->count += n;
     s->divergence += divergence;
-    s->output += output_error(h, p, q, n);
+    s->output += output_error(h, h->v + (size_t)first * h->v_dim, p, q, n);
     s->same_top += largest(p, n) == largest(q, n);
     s->queries++;
 }
@@ -141,14 +150,16 @@ static void add_head(tq_context *ctx, const struct head *h, const char *format, 
     must(tq_format_find(format, &config.format));
     must(tq_codec_create(ctx, &config, &codec));
     s->row_bytes = (uint32_t)tq_codec_row_bytes(codec);
-    void *codes = take(h->n, s->row_bytes);
+    uint8_t *codes = take(h->n, s->row_bytes);
     float *dots = take(h->n, sizeof *dots);
     double *work = take(4 * (size_t)h->n, sizeof *work);
     tq_rows_in keys = {.data = h->k};
     must(tq_codec_encode(codec, h->n, &keys, codes));
     for (uint32_t i = 0; i < h->n_queries; i++) {
         tq_rows_in query = {.data = h->q + (size_t)i * h->dim};
-        must(tq_codec_dot(codec, &query, h->visible[i], codes, dots));
+        uint32_t first = first_of(h, i);
+        must(tq_codec_dot(codec, &query, h->visible[i] - first,
+                          codes + (size_t)first * s->row_bytes, dots));
         add_query(h, i, dots, work, s);
     }
     tq_codec_destroy(codec);
@@ -179,8 +190,9 @@ static double gauss(void) {
 }
 
 /* Gaussian keys, and queries that look for one of them: its score is 2 above what the others weigh
- * together, however many they are. */
-static struct head synthetic(uint32_t n) {
+ * together, however many they are. The keys have a common part of `mean` times the norm of their
+ * own, which no query sees differently from key to key. */
+static struct head synthetic(uint32_t n, double mean) {
     struct head h = {.n = n,
                      .n_queries = SYNTHETIC_QUERIES,
                      .dim = SYNTHETIC_DIM,
@@ -201,19 +213,33 @@ static struct head synthetic(uint32_t n) {
         for (uint32_t d = 0; d < h.dim; d++)
             h.q[(size_t)i * h.dim + d] = (float)(gauss() + pull * (double)wanted[d]);
     }
+    for (uint32_t d = 0; d < h.dim && mean > 0; d++) {
+        float common = (float)(mean * gauss());
+        for (uint32_t t = 0; t < h.n; t++)
+            h.k[(size_t)t * h.dim + d] += common;
+    }
     return h;
+}
+
+static void run_length(tq_context *ctx, const char *what, uint32_t tokens, double mean) {
+    struct head h = synthetic(tokens, mean);
+    for (int centred = 0; centred < (mean > 0 ? 2 : 1); centred++) {
+        if (centred)
+            centre(&h);
+        for (int f = 0; f < FORMATS; f++) {
+            struct sums s = {0};
+            add_head(ctx, &h, formats[f], &s);
+            print_sums(what, tokens, formats[f], centred, h.dim, &s);
+        }
+    }
+    free_head(&h);
 }
 
 static void run_synthetic(tq_context *ctx) {
     static const uint32_t lengths[] = {1024, 8192, 65536, 262144};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        struct head h = synthetic(lengths[i]);
-        for (int f = 0; f < FORMATS; f++) {
-            struct sums s = {0};
-            add_head(ctx, &h, formats[f], &s);
-            print_sums("synthetic", lengths[i], formats[f], 0, h.dim, &s);
-        }
-        free_head(&h);
+        run_length(ctx, "synthetic", lengths[i], 0);
+        run_length(ctx, "shifted", lengths[i], 4);
     }
 }
 
@@ -240,7 +266,8 @@ static float *rows_of(const double *from, const int64_t *shape, int64_t head) {
 }
 
 /* The kv head that a query head reads, as seen from it. */
-static struct head captured(const struct st_file *file, long layer, int64_t q_head) {
+static struct head captured(const struct st_file *file, long layer, uint32_t window,
+                            int64_t q_head) {
     int64_t ks[ST_MAX_DIMS], vs[ST_MAX_DIMS], qs[ST_MAX_DIMS];
     double *k = tensor(file, layer, "k", ks), *v = tensor(file, layer, "v", vs);
     double *q = tensor(file, layer, "q", qs);
@@ -249,6 +276,7 @@ static struct head captured(const struct st_file *file, long layer, int64_t q_he
                      .n_queries = (uint32_t)qs[0],
                      .dim = (uint32_t)ks[2],
                      .v_dim = (uint32_t)vs[2],
+                     .window = window,
                      .scale = 1 / sqrt((double)ks[2])};
     float *values = rows_of(v, vs, kv_head);
     h.k = rows_of(k, ks, kv_head);
@@ -267,7 +295,7 @@ static struct head captured(const struct st_file *file, long layer, int64_t q_he
 }
 
 static void run_layer(tq_context *ctx, const struct st_file *file, const char *model, long layer,
-                      int64_t n_q_heads) {
+                      uint32_t window, int64_t n_q_heads) {
     char what[64];
     (void)snprintf(what, sizeof what, "%s layer %ld", model, layer);
     for (int centred = 0; centred < 2; centred++)
@@ -276,7 +304,7 @@ static void run_layer(tq_context *ctx, const struct st_file *file, const char *m
             struct head h = {0};
             for (int64_t head = 0; head < n_q_heads; head++) {
                 free_head(&h);
-                h = captured(file, layer, head);
+                h = captured(file, layer, window, head);
                 if (centred)
                     centre(&h);
                 add_head(ctx, &h, formats[f], &s);
@@ -292,8 +320,10 @@ static void run_capture(tq_context *ctx, const char *path) {
         die(path, st_error());
     const char *model = st_meta(file, "model"), *list = st_meta(file, "layers");
     const char *heads = st_meta(file, "n_q_heads");
-    if (!model || !list || !heads)
-        die(path, "its metadata lacks model, layers or n_q_heads");
+    const char *windows = st_meta(file, "window"); /* one for each of the layers */
+    if (!model || !list || !heads || !windows)
+        die(path, "its metadata lacks model, layers, window or n_q_heads");
+    long window = 0;
     while (*list) {
         char *end;
         long layer = strtol(list, &end, 10);
@@ -301,8 +331,12 @@ static void run_capture(tq_context *ctx, const char *path) {
             list++;
             continue;
         }
-        run_layer(ctx, file, model, layer, strtol(heads, NULL, 10));
         list = end;
+        if (*windows) { /* one number may stand for all layers */
+            window = strtol(windows, &end, 10);
+            windows = *end ? end + 1 : end;
+        }
+        run_layer(ctx, file, model, layer, (uint32_t)window, strtol(heads, NULL, 10));
     }
     st_close(file);
 }

@@ -51,12 +51,48 @@ def synthetic_table(rows):
     return out
 
 
-def model_table(rows, model):
+def shifted_table(rows):
+    rows = [r for r in rows if r["case"] == "shifted"]
+    lengths = sorted({r["tokens"] for r in rows})
+    out = ["| K format | " + " | ".join("KL, %d" % n for n in lengths) + " | " +
+           " | ".join("KL centred, %d" % n for n in lengths) + " |",
+           "|---" * (1 + 2 * len(lengths)) + "|"]
+    for name in ORDER:
+        at = {(r["centred"], r["tokens"]): r["kl"] for r in rows if r["format"] == name}
+        out.append("| `%s` | " % name +
+                   " | ".join(number(at[c, n]) for c in (False, True) for n in lengths) + " |")
+    return out
+
+
+def cases_of(rows, model):
     cases = []
     for r in rows:
-        if r["case"].startswith(model) and r["case"] not in cases:
+        if r["case"].startswith(model + " ") and r["case"] not in cases:
             cases.append(r["case"])
-    names = [case[case.index("layer"):] for case in cases]
+    return cases, [case[case.index("layer"):] for case in cases]
+
+
+def scores_table(rows, model):
+    """What happens to scores, and to the output row."""
+    cases, names = cases_of(rows, model)
+    head = ["%s, %s" % (what, name) for what in ("slope, deviation", "centred", "output", "centred")
+            for name in names]
+    out = ["| K format | " + " | ".join(head) + " |", "|---" * (1 + len(head)) + "|"]
+    for name in ORDER:
+        cells = []
+        for output in (False, True):
+            for centred in (False, True):
+                for case in cases:
+                    r = next(r for r in rows if r["case"] == case and r["format"] == name and
+                             r["centred"] == centred)
+                    cells.append(number(r["output"]) if output else
+                                 "%.3f, %s" % (r["slope"], number(r["rms"])))
+        out.append("| `%s` | %s |" % (name, " | ".join(cells)))
+    return out
+
+
+def model_table(rows, model):
+    cases, names = cases_of(rows, model)
     head = ["KL, " + name for name in names] + ["KL centred, " + name for name in names]
     out = ["| K format | bits | " + " | ".join(head) + " | same top, worst | centred, worst |",
            "|---" * (4 + len(head)) + "|"]
@@ -166,16 +202,18 @@ def main():
     models = []
     for r in rows:
         model = r["case"].split(" ")[0]
-        if model != "synthetic" and model not in models:
+        if model not in ("synthetic", "shifted") and model not in models:
             models.append(model)
     os.makedirs(os.path.join(docs, "img"), exist_ok=True)
     context_figure(rows, os.path.join(docs, "img", "accuracy_context.svg"))
     path = os.path.join(docs, "ACCURACY.md")
     with open(path, encoding="utf-8") as file:
         text = replace(file.read(), "synthetic", synthetic_table(rows))
+    text = replace(text, "shifted", shifted_table(rows))
     for i, model in enumerate(models):
         bits_figure(rows, model, os.path.join(docs, "img", "accuracy_model%d.svg" % i))
-        text = replace(text, "model%d" % i, ["**%s**" % model, ""] + model_table(rows, model))
+        text = replace(text, "model%d" % i, ["**%s**" % model, ""] + model_table(rows, model) +
+                       ["", "Scores and output:", ""] + scores_table(rows, model))
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
 

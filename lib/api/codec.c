@@ -1,20 +1,13 @@
-#include "api/objects.h"
+#include "api/codec.h"
+
 #include "encode/codec_page.h"
-#include "encode/codec_rows.h"
 
 /* Longer rows are scored by the reference: fixed-point queries would have too few bits, since
  * their sums must fit 32. */
 enum { MAX_CODEC_DIM = 4096, MAX_FAST_DIM = 1024 };
 
-struct tq_codec {
-    struct tqi_heap heap; /* holds the codec itself */
-    struct tqi_codec_rows rows;
-    uint32_t *flips;
-    size_t n_flips;
-};
-
-static tq_status check_config(const tq_context *ctx, const tq_codec_config *c,
-                              const struct tqi_format **format) {
+tq_status tqi_codec_check(const tq_context *ctx, const tq_codec_config *c,
+                          const struct tqi_format **format) {
     struct tqi_rotation split;
     TQI_REQUIRE(c->flags == 0, "codec config: flags must be 0");
     if (ctx->device.page_memory != TQ_MEM_HOST)
@@ -58,17 +51,24 @@ static tq_status fill(tq_codec *codec, const tq_context *ctx, const tq_codec_con
     return TQ_OK;
 }
 
-tq_status tq_codec_create(tq_context *ctx, const tq_codec_config *config, tq_codec **out) {
-    tq_codec_config c;
-    const struct tqi_format *format = NULL;
-    TQI_REQUIRE(ctx && config && out, "context, config and out: must not be NULL");
-    TQI_TRY(tqi_struct_in("codec config", &c, sizeof c, sizeof c, config));
-    TQI_TRY(check_config(ctx, &c, &format));
+tq_status tqi_codec_start(tq_context *ctx, tq_codec **out) {
     struct tqi_heap heap = tqi_heap_like(&ctx->heap);
     tq_codec *codec = tqi_calloc(&heap, 1, sizeof *codec);
     if (!codec)
         return TQ_ERR_OUT_OF_MEMORY;
     codec->heap = heap;
+    *out = codec;
+    return TQ_OK;
+}
+
+tq_status tq_codec_create(tq_context *ctx, const tq_codec_config *config, tq_codec **out) {
+    tq_codec_config c;
+    const struct tqi_format *format = NULL;
+    TQI_REQUIRE(ctx && config && out, "context, config and out: must not be NULL");
+    TQI_TRY(tqi_struct_in("codec config", &c, sizeof c, sizeof c, config));
+    tq_codec *codec;
+    TQI_TRY(tqi_codec_check(ctx, &c, &format));
+    TQI_TRY(tqi_codec_start(ctx, &codec));
     tq_status status = fill(codec, ctx, &c, format);
     if (status != TQ_OK) {
         tq_codec_destroy(codec);
@@ -82,6 +82,7 @@ void tq_codec_destroy(tq_codec *codec) {
     if (!codec)
         return;
     struct tqi_heap heap = codec->heap;
+    tqi_free(&heap, codec->study, 1, sizeof *codec->study, TQ_MEM_HOST);
     tqi_free(&heap, codec->flips, codec->n_flips, sizeof *codec->flips, TQ_MEM_HOST);
     tqi_free(&heap, codec, 1, sizeof *codec, TQ_MEM_HOST);
 }
@@ -90,14 +91,18 @@ size_t tq_codec_row_bytes(const tq_codec *codec) {
     return codec ? codec->rows.row_bytes : 0;
 }
 
+static size_t scratch_bytes(const tq_codec *codec) {
+    return codec->study ? tqi_codec_study_scratch(codec->study) : tqi_codec_scratch(&codec->rows);
+}
+
 /* The calls below take scratch from the allocator: codecs may be used by many threads. */
 static void *take_scratch(const tq_codec *codec, struct tqi_heap *heap) {
     *heap = tqi_heap_like(&codec->heap);
-    return tqi_alloc(heap, 1, tqi_codec_scratch(&codec->rows), TQ_MEM_HOST);
+    return tqi_alloc(heap, 1, scratch_bytes(codec), TQ_MEM_HOST);
 }
 
 static void give_scratch(const tq_codec *codec, struct tqi_heap *heap, void *scratch) {
-    tqi_free(heap, scratch, 1, tqi_codec_scratch(&codec->rows), TQ_MEM_HOST);
+    tqi_free(heap, scratch, 1, scratch_bytes(codec), TQ_MEM_HOST);
 }
 
 tq_status tq_codec_encode(const tq_codec *codec, uint64_t n_rows, const tq_rows_in *rows,
@@ -110,7 +115,10 @@ tq_status tq_codec_encode(const tq_codec *codec, uint64_t n_rows, const tq_rows_
     void *scratch = take_scratch(codec, &heap);
     if (!scratch)
         return TQ_ERR_OUT_OF_MEMORY;
-    tqi_codec_encode_rows(&codec->rows, n_rows, &in, codes, scratch);
+    if (codec->study)
+        tqi_codec_study_encode(codec->study, n_rows, &in, codes, scratch);
+    else
+        tqi_codec_encode_rows(&codec->rows, n_rows, &in, codes, scratch);
     give_scratch(codec, &heap, scratch);
     return TQ_OK;
 }
@@ -125,7 +133,10 @@ tq_status tq_codec_decode(const tq_codec *codec, uint64_t n_rows, const void *co
     void *scratch = take_scratch(codec, &heap);
     if (!scratch)
         return TQ_ERR_OUT_OF_MEMORY;
-    tqi_codec_decode_rows(&codec->rows, n_rows, codes, &to, scratch);
+    if (codec->study)
+        tqi_codec_study_decode(codec->study, n_rows, codes, &to, scratch);
+    else
+        tqi_codec_decode_rows(&codec->rows, n_rows, codes, &to, scratch);
     give_scratch(codec, &heap, scratch);
     return TQ_OK;
 }
@@ -140,7 +151,10 @@ tq_status tq_codec_dot(const tq_codec *codec, const tq_rows_in *query, uint64_t 
     void *scratch = take_scratch(codec, &heap);
     if (!scratch)
         return TQ_ERR_OUT_OF_MEMORY;
-    tqi_codec_dot_rows(&codec->rows, &in, n_rows, codes, dots, scratch);
+    if (codec->study)
+        tqi_codec_study_dot(codec->study, &in, n_rows, codes, dots, scratch);
+    else
+        tqi_codec_dot_rows(&codec->rows, &in, n_rows, codes, dots, scratch);
     give_scratch(codec, &heap, scratch);
     return TQ_OK;
 }

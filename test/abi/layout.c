@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "tq/recommend.h"
+#include "tq/study.h"
 #include "tq/snapshot.h"
 #include "tq/paged.h"
 #include "tq/tq.h"
@@ -197,6 +198,13 @@ AT(tq_codec_config, format, 4);
 AT(tq_codec_config, dim, 8);
 AT(tq_codec_config, flags, 12);
 AT(tq_codec_config, seed, 16);
+
+SIZE(tq_codec_study, 40);
+AT(tq_codec_study, struct_size, 0);
+AT(tq_codec_study, polar_levels, 4);
+AT(tq_codec_study, polar_bits, 8);
+AT(tq_codec_study, sketch_signs, 32);
+AT(tq_codec_study, reserved, 36);
 
 /* Numbers that are stored or travel over the ABI. */
 #define IS(name, value) _Static_assert((name) == (value), #name)

@@ -8,9 +8,10 @@
  *   (pairs), B13 B27 B31 B32 (invariance), B19 B22 (rows), B21 B49 (fp8), B38 B45 (shapes),
  *   B42 B55 (old_memory), B51 (threads), B54 (arguments_run), B60 B68 (pages), B71
  *   (allocation), B75 (strides, codec)
- * Not supported, so nothing to test: B53 (no shift of positions), B40 (no custom masks)
- * Later issues: B8 B47 B76 B78 B79 (CUDA), B34 B35 B50 B58 B63 B98 (windows, sinks, softcap),
- *   B61 B64 B69 (snapshots), B80 (TSan), B82 B83 B84 (SIMD), B85 B87 B89 B90 B94 B96 (packages,
+ *   B53 B55 B58 B60 B63 (cases_surgery), B61 B64 B69 (snapshots)
+ * Not supported, so nothing to test: B40 (no custom masks)
+ * Later issues: B8 B47 B76 B78 B79 (CUDA), B34 B35 B50 B98 (windows, sinks, softcap),
+ *   B80 (TSan), B82 B83 B84 (SIMD), B85 B87 B89 B90 B94 B96 (packages,
  *   bindings); B24 is statistics (test/accuracy)
  */
 #include <math.h>

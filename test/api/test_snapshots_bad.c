@@ -86,6 +86,7 @@ static void test_forged_headers(void **state) {
     static const struct forgery forgeries[] = {
         {0, 1, 0x88, TQ_ERR_CORRUPT, "begins"},
         {8, 4, 2, TQ_ERR_VERSION, "version 2"},
+        {8, 4, 0x01000000, TQ_ERR_VERSION, "version 16777216"}, /* the other byte order */
         {12, 4, 99, TQ_ERR_VERSION, "format 99"},
         {16, 8, 1000, TQ_ERR_CORRUPT, "1000"},
         {16, 8, UINT64_MAX, TQ_ERR_CORRUPT, "header"},

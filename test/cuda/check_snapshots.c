@@ -86,6 +86,55 @@ static void reorder(struct pair *p, tq_seq seq, const char *what) {
     }
 }
 
+static tq_seq feed(tq_cache *cache, const tq_rows_in *k, const tq_rows_in *v, uint32_t n) {
+    tq_seq seq = 0;
+    GPU_OK(tq_seq_create(cache, &seq));
+    GPU_OK(tq_append(cache, seq, 0, n, k, v, NULL));
+    return seq;
+}
+
+/* From a CPU cache with sinks and a window in 16 bits, by bytes and by a copy: a cache without
+ * takes the codes, which are those of the same rows in bf16. */
+static void from_kept_rows(struct pair *p, const char *what) {
+    enum { N = 150 };
+    tq_cache_config c = p->config;
+    size_t k_n = (size_t)N * c.n_kv_heads * c.head_dim,
+           v_n = (size_t)N * c.n_kv_heads * c.v_head_dim;
+    tq_rows_in k = {.data = gpu_rows(TQ_BF16, k_n, c.head_dim), .dtype = TQ_BF16};
+    tq_rows_in v = {.data = gpu_rows(TQ_BF16, v_n, c.v_head_dim), .dtype = TQ_BF16};
+    tq_cache *kept = NULL;
+    tq_seq loaded = 0, copied = 0, coded = feed(p->cpu, &k, &v, N);
+    tq_seq second = feed(p->cpu, &k, &v, 0); /* ids of both caches stay the same */
+    c.layer_formats = &p->formats;
+    c.sink_tokens = 16;
+    c.recent_tokens = 40;
+    GPU_OK(tq_cache_create(p->cpu_context, &c, &kept));
+    struct blob codes = save(p->cpu, coded, 0, N);
+    GPU_OK(tq_cache_set_constants(kept, codes.bytes, codes.size));
+    tq_seq exact = feed(kept, &k, &v, N);
+    struct blob rows = save(kept, exact, 0, N);
+    GPU_OK(tq_seq_load(p->gpu, rows.bytes, rows.size, &loaded));
+    GPU_OK(tq_seq_copy(p->gpu, kept, exact, 0, N, &copied));
+    struct blob a = save(p->gpu, loaded, 0, N), b = save(p->gpu, copied, 0, N);
+    gpu_expect(rows.size > codes.size || p->formats.k_format == TQ_FORMAT_BF16, "%s: no rows",
+               what);
+    gpu_expect(a.size == codes.size && memcmp(a.bytes, codes.bytes, a.size) == 0,
+               "%s: loaded from rows in 16 bits", what);
+    gpu_expect(b.size == codes.size && memcmp(b.bytes, codes.bytes, b.size) == 0,
+               "%s: copied from rows in 16 bits", what);
+    GPU_OK(tq_seq_destroy(p->cpu, coded));
+    GPU_OK(tq_seq_destroy(p->cpu, second));
+    GPU_OK(tq_seq_destroy(p->gpu, loaded));
+    GPU_OK(tq_seq_destroy(p->gpu, copied));
+    tq_cache_destroy(kept);
+    free((void *)(uintptr_t)k.data);
+    free((void *)(uintptr_t)v.data);
+    free(codes.bytes);
+    free(rows.bytes);
+    free(a.bytes);
+    free(b.bytes);
+}
+
 static void set_means(struct pair *p) {
     size_t n = (size_t)p->config.n_kv_heads * p->config.head_dim;
     float *mean = malloc(n * sizeof *mean);
@@ -111,6 +160,7 @@ static void run(tq_format k, tq_format v, uint32_t dim, uint32_t page_tokens) {
                    page_tokens);
     if (pair_create(&p, config, k, v)) {
         set_means(&p);
+        from_kept_rows(&p, what);
         tq_seq seq = pair_seq(&p);
         pair_append(&p, seq, 200, TQ_BF16, 0);
         for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {

@@ -84,6 +84,7 @@ void check_bytes(void);
 void check_attention(void);
 void check_sequences(void);
 void check_snapshots(void);
+void check_walks(void);
 void check_device(void);
 void check_batches(void);
 void check_windows(void);

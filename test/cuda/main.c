@@ -1,6 +1,6 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, fp8, special, batches, windows, paged, merge, cases, sequences, snapshots, device,
- * random; all without arguments. The groups sanitize, sanitize_fp8, sanitize_batches,
+ * attention, fp8, special, batches, windows, paged, merge, cases, sequences, snapshots, walks,
+ * device, random; all without arguments. The groups sanitize, sanitize_fp8, sanitize_batches,
  * sanitize_bytes and sanitize_paged repeat a little of everything for tools that are slow. Skips
  * where there is no GPU. */
 #include <cuda_runtime.h>
@@ -16,6 +16,7 @@ static const struct {
               {"bytes", check_bytes},
               {"sequences", check_sequences},
               {"snapshots", check_snapshots},
+              {"walks", check_walks},
               {"attention", check_attention},
               {"batches", check_batches},
               {"fp8", check_fp8},

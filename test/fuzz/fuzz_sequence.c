@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fuzz/fuzz.h"
-#include "fuzz/model.h"
+#include "fuzz/run.h"
 
 const char fuzz_name[] = "sequence";
 
@@ -15,86 +14,49 @@ enum { HEAP_LIMIT = 1 << 26, MAX_STEPS = 64, MAX_QUERIES = 3, MAX_VALUES = 2 * 9
 #define REF_TOLERANCE 1e-5
 #define SIMD_TOLERANCE 1e-3
 
-struct run {
-    struct input in;
-    struct fuzz_heap heap;
-    size_t context_bytes;
-    tq_cache *cache;
-    struct model *m;
-    uint32_t refused; /* before the call that is checked */
-    double tolerance;
-};
-
-/* Whether the call did what the model says; a refused allocation may come before any other
- * reason to fail. */
-static int did(struct run *r, tq_status status, tq_status want) {
-    if (r->heap.refused != r->refused) {
-        r->refused = r->heap.refused;
-        MUST(status == TQ_ERR_OUT_OF_MEMORY);
-        return 0;
-    }
-    MUST(status == want);
-    MUST(status == TQ_OK || *tq_last_error());
-    return status == TQ_OK;
-}
-
-static struct model_seq *any_seq(struct run *r) {
-    return &r->m->seqs[take_below(&r->in, MAX_SEQS)];
-}
-
 /* ---- life ------------------------------------------------------------------------------ */
-
-static void check_new_id(const struct run *r, tq_seq id) {
-    MUST(id != 0);
-    for (int i = 0; i < MAX_SEQS; i++)
-        MUST(r->m->seqs[i].id != id);
-}
-
-static tq_status room_for_seq(const struct run *r) {
-    return model_alive(r->m) >= r->m->c.max_seqs ? TQ_ERR_INVALID_STATE : TQ_OK;
-}
 
 static void create(struct run *r) {
     tq_seq id = 0;
-    if (!did(r, tq_seq_create(r->cache, &id), room_for_seq(r))) {
+    if (!run_did(r, tq_seq_create(r->cache, &id), run_room_for_seq(r))) {
         MUST(id == 0);
         return;
     }
-    check_new_id(r, id);
+    run_check_new_id(r, id);
     model_create(model_free_slot(r->m), id);
 }
 
 static void fork_seq(struct run *r) {
-    struct model_seq *from = any_seq(r);
+    struct model_seq *from = run_any_seq(r);
     uint32_t n = take_below(&r->in, MAX_TOKENS + 4);
     uint64_t asked = n > MAX_TOKENS ? UINT64_MAX : n;
     uint64_t meant = n > MAX_TOKENS ? model_longest(r->m, from) : n;
     tq_status want = model_prefix(r->m, from, meant);
     tq_seq id = 0;
-    want = want == TQ_OK ? room_for_seq(r) : want;
-    if (!did(r, tq_seq_fork(r->cache, from->id, asked, &id), want)) {
+    want = want == TQ_OK ? run_room_for_seq(r) : want;
+    if (!run_did(r, tq_seq_fork(r->cache, from->id, asked, &id), want)) {
         MUST(id == 0);
         return;
     }
-    check_new_id(r, id);
+    run_check_new_id(r, id);
     model_fork(r->m, from, model_free_slot(r->m), id, (uint32_t)meant);
 }
 
 static void truncate_seq(struct run *r) {
-    struct model_seq *s = any_seq(r);
+    struct model_seq *s = run_any_seq(r);
     uint32_t n = take_below(&r->in, MAX_TOKENS + 1);
-    if (did(r, tq_seq_truncate(r->cache, s->id, n), model_prefix(r->m, s, n)))
+    if (run_did(r, tq_seq_truncate(r->cache, s->id, n), model_prefix(r->m, s, n)))
         model_truncate(r->m, s, n);
 }
 
 static void destroy(struct run *r) {
-    struct model_seq *s = any_seq(r);
-    if (did(r, tq_seq_destroy(r->cache, s->id), s->alive ? TQ_OK : TQ_ERR_NOT_FOUND))
+    struct model_seq *s = run_any_seq(r);
+    if (run_did(r, tq_seq_destroy(r->cache, s->id), s->alive ? TQ_OK : TQ_ERR_NOT_FOUND))
         model_destroy(r->m, s);
 }
 
 static void reset(struct run *r) {
-    if (take8(&r->in) % 4 == 0 && did(r, tq_cache_reset(r->cache), TQ_OK))
+    if (take8(&r->in) % 4 == 0 && run_did(r, tq_cache_reset(r->cache), TQ_OK))
         model_reset(r->m);
 }
 
@@ -110,14 +72,9 @@ static float *gather(const float *rows, size_t row, const uint8_t *tokens, uint3
 
 static tq_status append_verdict(const struct run *r, const struct model_seq *s, uint32_t layer,
                                 uint32_t n) {
-    uint64_t used = 0;
     if (!s->alive)
         return TQ_ERR_NOT_FOUND;
-    for (int i = 0; i < ALL_PAGES; i++)
-        used += r->m->references[i] > 0;
-    if (n && r->m->c.max_pages && used + model_demand(r->m, s, layer, n) > r->m->c.max_pages)
-        return TQ_ERR_OUT_OF_PAGES;
-    return TQ_OK;
+    return model_has_room_for(r->m, s, layer, n) ? TQ_OK : TQ_ERR_OUT_OF_PAGES;
 }
 
 static uint64_t pages_held(const struct run *r) {
@@ -127,7 +84,7 @@ static uint64_t pages_held(const struct run *r) {
 }
 
 static void append(struct run *r) {
-    struct model_seq *s = any_seq(r);
+    struct model_seq *s = run_any_seq(r);
     uint32_t layer = take_below(&r->in, r->m->c.n_layers), n = take_below(&r->in, 40);
     uint8_t tokens[MAX_TOKENS], from = take8(&r->in);
     n = n > MAX_TOKENS - s->lengths[layer] ? MAX_TOKENS - s->lengths[layer] : n;
@@ -138,7 +95,7 @@ static void append(struct run *r) {
     tq_rows_in k_rows = {.data = k}, v_rows = {.data = v};
     tq_status want = append_verdict(r, s, layer, n);
     uint64_t held = pages_held(r);
-    if (did(r, tq_append(r->cache, s->id, layer, n, &k_rows, &v_rows, NULL), want))
+    if (run_did(r, tq_append(r->cache, s->id, layer, n, &k_rows, &v_rows, NULL), want))
         model_append(r->m, s, layer, tokens, n);
     else
         MUST(pages_held(r) == held);
@@ -148,10 +105,12 @@ static void append(struct run *r) {
 
 /* ---- read ------------------------------------------------------------------------------ */
 
-static void check_rows(const float *got, const float *rows, size_t row, const uint8_t *tokens,
-                       uint32_t n) {
+typedef const float *row_fn(const struct model *, const struct model_seq *, uint32_t, uint32_t);
+
+static void check_rows(const struct run *r, const struct model_seq *s, uint32_t layer,
+                       uint32_t first, uint32_t n, const float *got, size_t row, row_fn *want) {
     for (uint32_t i = 0; i < n; i++)
-        MUST(memcmp(got + i * row, rows + tokens[i] * row, row * sizeof *got) == 0);
+        MUST(memcmp(got + i * row, want(r->m, s, layer, first + i), row * sizeof *got) == 0);
 }
 
 static void read_range(struct run *r, const struct model_seq *s, uint32_t layer, uint32_t first,
@@ -161,16 +120,16 @@ static void read_range(struct run *r, const struct model_seq *s, uint32_t layer,
     tq_rows_out k_rows = {.data = k}, v_rows = {.data = v};
     tq_status want = first + n > s->lengths[layer] ? TQ_ERR_INVALID_ARGUMENT : TQ_OK;
     want = s->alive ? want : TQ_ERR_NOT_FOUND;
-    if (did(r, tq_read_rows(r->cache, s->id, layer, first, n, &k_rows, &v_rows), want)) {
-        check_rows(k, r->m->k_read[layer], k_row, s->tokens[layer] + first, n);
-        check_rows(v, r->m->v_read[layer], v_row, s->tokens[layer] + first, n);
+    if (run_did(r, tq_read_rows(r->cache, s->id, layer, first, n, &k_rows, &v_rows), want)) {
+        check_rows(r, s, layer, first, n, k, k_row, model_k_of);
+        check_rows(r, s, layer, first, n, v, v_row, model_v_of);
     }
     free(k);
     free(v);
 }
 
 static void read_rows(struct run *r) {
-    const struct model_seq *s = any_seq(r);
+    const struct model_seq *s = run_any_seq(r);
     uint32_t layer = take_below(&r->in, r->m->c.n_layers);
     uint32_t first = take_below(&r->in, MAX_TOKENS), n = take_below(&r->in, MAX_TOKENS);
     read_range(r, s, layer, first, n);
@@ -183,13 +142,13 @@ static void read_all(struct run *r) {
 }
 
 static void read_page(struct run *r) {
-    const struct model_seq *s = any_seq(r);
+    const struct model_seq *s = run_any_seq(r);
     uint32_t layer = take_below(&r->in, r->m->c.n_layers), page = take_below(&r->in, SEQ_PAGES);
     uint32_t head = take_below(&r->in, r->m->c.n_kv_heads), P = r->m->c.page_tokens;
     size_t size = 0, again = 0;
     tq_status want = page * P < s->lengths[layer] ? TQ_OK : TQ_ERR_INVALID_ARGUMENT;
     want = s->alive ? want : TQ_ERR_NOT_FOUND;
-    if (!did(r, tq_read_page(r->cache, s->id, layer, page, head, NULL, 0, &size), want))
+    if (!run_did(r, tq_read_page(r->cache, s->id, layer, page, head, NULL, 0, &size), want))
         return;
     uint8_t *bytes = fuzz_alloc(size);
     MUST(size > 0);
@@ -219,7 +178,7 @@ static void check_output(const float *got, const double *want, size_t n, double 
 }
 
 static void attend(struct run *r) {
-    const struct model_seq *s = any_seq(r);
+    const struct model_seq *s = run_any_seq(r);
     const tq_cache_config *c = &r->m->c;
     uint32_t layer = take_below(&r->in, c->n_layers), n = take_below(&r->in, MAX_QUERIES + 1);
     tq_attend_params params = {.struct_size = sizeof params, .flags = take8(&r->in) & 1};
@@ -231,7 +190,7 @@ static void attend(struct run *r) {
     tq_rows_out out_rows = {.data = out};
     fill_queries(r, q, rows * c->head_dim);
     tq_status status = tq_attend(r->cache, s->id, layer, n, &params, &q_rows, &out_rows, lse, NULL);
-    if (did(r, status, s->alive ? TQ_OK : TQ_ERR_NOT_FOUND)) {
+    if (run_did(r, status, s->alive ? TQ_OK : TQ_ERR_NOT_FOUND)) {
         model_attend(r->m, s, layer, n, params.flags & TQ_ATTEND_CAUSAL, q, want);
         check_output(out, want, values, r->tolerance);
         for (size_t i = 0; i < rows; i++)
@@ -251,8 +210,12 @@ static void refuse_soon(struct run *r) {
 
 static void step(struct run *r) {
     static void (*const calls[])(struct run *) = {
-        create, append, append, append,    attend,    fork_seq,    truncate_seq, destroy,
-        reset,  append, attend, read_rows, read_page, refuse_soon, create,       fork_seq};
+        create,          append,      append,   append,      attend,          fork_seq,
+        truncate_seq,    destroy,     reset,    append,      attend,          read_rows,
+        read_page,       refuse_soon, create,   fork_seq,    run_remove_some, run_remove_some,
+        run_reorder,     run_copy,    run_copy, run_load,    run_load,        run_load_append,
+        run_remove_some, append,      attend,   run_reorder, run_copy,        run_load_append,
+        run_load_append, read_rows};
     calls[take_below(&r->in, sizeof calls / sizeof *calls)](r);
     model_check(r->m, r->cache, r->heap.live - r->context_bytes);
 }
@@ -282,6 +245,13 @@ static tq_cache_config read_config(struct input *in) {
     return c;
 }
 
+/* By the upper bits of a byte whose lower bits mean something else. */
+static void set_kept(tq_cache_config *c, uint8_t how) {
+    static const uint32_t sinks[] = {0, 0, 16, 32}, recent[] = {0, 1, 7, 40};
+    c->sink_tokens = sinks[how >> 4 & 3];
+    c->recent_tokens = recent[how >> 6];
+}
+
 /* The heap must not refuse while the cache is made: fuzz_config does that. */
 static void open_cache(struct run *r, tq_context *ctx, const tq_cache_config *c,
                        const float *means) {
@@ -299,6 +269,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tq_cache_config c = read_config(&r.in);
     uint8_t how = take8(&r.in);
     uint64_t disabled = fuzz_features_disabled(how >> 2 & 3);
+    set_kept(&c, how);
     float means[MAX_VALUES];
     for (int i = 0; i < MAX_VALUES; i++)
         means[i] = (float)(i % 7) * 0.25f;

@@ -1,79 +1,7 @@
 #include "fuzz/model.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* ---- rows ------------------------------------------------------------------------------ */
-
-size_t model_k_row(const struct model *m) {
-    return (size_t)m->c.n_kv_heads * m->c.head_dim;
-}
-
-size_t model_v_row(const struct model *m) {
-    return (size_t)m->c.n_kv_heads * m->c.v_head_dim;
-}
-
-/* Roughly normal numbers; row 0 is zero, the last one larger. */
-static float *make_rows(size_t row, uint32_t state) {
-    float *x = fuzz_alloc(N_ROWS * row * sizeof *x);
-    for (size_t i = row; i < N_ROWS * row; i++) {
-        float sum = 0;
-        for (int j = 0; j < 4; j++) {
-            state = state * 1664525u + 1013904223u;
-            sum += (float)(state >> 8) / 8388608.0f - 1;
-        }
-        x[i] = i / row == N_ROWS - 1 ? 4 * sum : sum;
-    }
-    return x;
-}
-
-static void learn_layer(struct model *m, tq_cache *cache, tq_seq seq, uint32_t layer) {
-    tq_rows_in k = {.data = m->k}, v = {.data = m->v};
-    m->k_read[layer] = fuzz_alloc(N_ROWS * model_k_row(m) * sizeof(float));
-    m->v_read[layer] = fuzz_alloc(N_ROWS * model_v_row(m) * sizeof(float));
-    tq_rows_out k_out = {.data = m->k_read[layer]}, v_out = {.data = m->v_read[layer]};
-    MUST(tq_append(cache, seq, layer, N_ROWS, &k, &v, NULL) == TQ_OK);
-    MUST(tq_read_rows(cache, seq, layer, 0, N_ROWS, &k_out, &v_out) == TQ_OK);
-}
-
-struct model *model_make(const tq_cache_config *config, const float *means) {
-    struct model *m = fuzz_alloc(sizeof *m);
-    tq_context *ctx = NULL;
-    tq_cache *cache = NULL;
-    tq_cache_config plain = *config;
-    tq_seq seq = 0;
-    plain.max_pages = 1; /* enough, and small */
-    m->c.struct_size = sizeof m->c;
-    tq_context_config reference = {.struct_size = sizeof reference,
-                                   .cpu_features_disabled = UINT64_MAX};
-    MUST(tq_context_create(&reference, &ctx) == TQ_OK);
-    MUST(tq_cache_create(ctx, &plain, &cache) == TQ_OK);
-    MUST(tq_cache_get_config(cache, &m->c) == TQ_OK);
-    m->c.max_pages = config->max_pages;
-    m->c.layer_formats = NULL; /* that cache's memory */
-    m->k = make_rows(model_k_row(m), 1);
-    m->v = make_rows(model_v_row(m), 2);
-    m->k[NAN_ROW * model_k_row(m) + 3] = NAN;
-    MUST(tq_seq_create(cache, &seq) == TQ_OK);
-    for (uint32_t l = 0; l < m->c.n_layers; l++) {
-        MUST(!means || tq_cache_set_means(cache, l, means, means) == TQ_OK);
-        learn_layer(m, cache, seq, l);
-    }
-    tq_cache_destroy(cache);
-    tq_context_destroy(ctx);
-    return m;
-}
-
-void model_free(struct model *m) {
-    for (uint32_t l = 0; l < MAX_LAYERS; l++) {
-        free(m->k_read[l]);
-        free(m->v_read[l]);
-    }
-    free(m->k);
-    free(m->v);
-    free(m);
-}
 
 /* ---- pages ----------------------------------------------------------------------------- */
 
@@ -95,18 +23,25 @@ static void keep_pages(struct model *m, struct model_seq *s, uint32_t n) {
         m->references[s->pages[--s->n_pages]]--;
 }
 
-uint32_t model_demand(const struct model *m, const struct model_seq *s, uint32_t layer,
-                      uint32_t n) {
-    uint32_t start = s->lengths[layer], last = pages_of(m, start + n), demand = 0;
-    for (uint32_t i = start / m->c.page_tokens; i < last; i++)
-        demand += i >= s->n_pages || m->references[s->pages[i]] > 1;
-    return demand;
+int model_has_room(const struct model *m, const struct model_seq *s, uint32_t first,
+                   uint32_t last) {
+    uint64_t used = 0;
+    for (int i = 0; i < ALL_PAGES; i++)
+        used += m->references[i] > 0;
+    for (uint32_t i = first; i < last; i++)
+        used += i >= s->n_pages || m->references[s->pages[i]] > 1;
+    return !m->c.max_pages || used <= m->c.max_pages;
+}
+
+int model_has_room_for(const struct model *m, const struct model_seq *s, uint32_t layer,
+                       uint32_t n) {
+    uint32_t start = s->lengths[layer];
+    return !n || model_has_room(m, s, start / m->c.page_tokens, pages_of(m, start + n));
 }
 
 /* Pages that will be written are the sequence's own. */
-static void make_room(struct model *m, struct model_seq *s, uint32_t layer, uint32_t n) {
-    uint32_t start = s->lengths[layer], last = pages_of(m, start + n);
-    for (uint32_t i = start / m->c.page_tokens; i < last; i++) {
+static void own_pages(struct model *m, struct model_seq *s, uint32_t first, uint32_t last) {
+    for (uint32_t i = first; i < last; i++) {
         if (i < s->n_pages && m->references[s->pages[i]] == 1)
             continue;
         if (i < s->n_pages)
@@ -115,6 +50,11 @@ static void make_room(struct model *m, struct model_seq *s, uint32_t layer, uint
             s->n_pages = i + 1;
         s->pages[i] = new_page(m);
     }
+}
+
+static void make_room(struct model *m, struct model_seq *s, uint32_t layer, uint32_t n) {
+    uint32_t start = s->lengths[layer];
+    own_pages(m, s, start / m->c.page_tokens, pages_of(m, start + n));
 }
 
 /* ---- sequences ------------------------------------------------------------------------- */
@@ -155,6 +95,21 @@ tq_status model_prefix(const struct model *m, const struct model_seq *s, uint64_
     return n > model_shortest(m, s) ? TQ_ERR_INVALID_STATE : TQ_OK;
 }
 
+/* A token is exact as long as it is among the first tokens and all before it are exact too, or
+ * among the last ones and all behind it are. */
+static void settle(const struct model *m, struct model_seq *s) {
+    for (uint32_t l = 0; l < m->c.n_layers; l++) {
+        uint8_t *exact = s->exact[l];
+        uint32_t n = s->lengths[l], head = 0, tail = 0;
+        while (head < n && head < m->c.sink_tokens && exact[head])
+            head++;
+        while (tail < n && tail < m->c.recent_tokens && exact[n - 1 - tail])
+            tail++;
+        for (uint32_t i = 0; i < n; i++)
+            exact[i] = i < head || i >= n - tail;
+    }
+}
+
 void model_create(struct model_seq *s, tq_seq id) {
     memset(s, 0, sizeof *s);
     s->alive = 1;
@@ -170,6 +125,7 @@ void model_fork(struct model *m, const struct model_seq *from, struct model_seq 
         m->references[to->pages[i]]++;
     for (uint32_t l = 0; l < m->c.n_layers; l++)
         to->lengths[l] = n;
+    settle(m, to);
 }
 
 void model_append(struct model *m, struct model_seq *s, uint32_t layer, const uint8_t *tokens,
@@ -177,15 +133,88 @@ void model_append(struct model *m, struct model_seq *s, uint32_t layer, const ui
     if (n)
         make_room(m, s, layer, n);
     for (uint32_t i = 0; i < n; i++) {
+        s->exact[layer][s->lengths[layer]] = 1;
         s->tokens[layer][s->lengths[layer]++] = tokens[i];
         m->nan_values += tokens[i] == NAN_ROW;
     }
+    settle(m, s);
 }
 
 void model_truncate(struct model *m, struct model_seq *s, uint32_t n) {
     keep_pages(m, s, pages_of(m, n));
     for (uint32_t l = 0; l < m->c.n_layers; l++)
         s->lengths[l] = n;
+    settle(m, s);
+}
+
+/* Pages [first, last) leave the table. */
+static void drop_pages(struct model *m, struct model_seq *s, uint32_t first, uint32_t last) {
+    for (uint32_t i = first; i < last; i++)
+        m->references[s->pages[i]]--;
+    memmove(s->pages + first, s->pages + last, s->n_pages - last);
+    s->n_pages -= last - first;
+}
+
+/* Whole pages change their place, and one is put together of two; else all behind are written. */
+static int remove_pages(struct model *m, struct model_seq *s, uint32_t first, uint32_t n) {
+    uint32_t P = m->c.page_tokens, page = first / P, end = pages_of(m, model_longest(m, s) - n);
+    int whole = n % P == 0;
+    uint32_t last = !whole ? end : first % P ? page + 1 : page;
+    if (!model_has_room(m, s, page, last))
+        return 0;
+    own_pages(m, s, page, last);
+    if (whole)
+        drop_pages(m, s, last, last + n / P);
+    else
+        keep_pages(m, s, end);
+    return 1;
+}
+
+int model_remove(struct model *m, struct model_seq *s, uint32_t first, uint32_t n) {
+    if (n == 0)
+        return 1;
+    if (first + n == model_longest(m, s)) {
+        model_truncate(m, s, first);
+        return 1;
+    }
+    if (!remove_pages(m, s, first, n))
+        return 0;
+    for (uint32_t l = 0; l < m->c.n_layers; l++) {
+        uint32_t behind = s->lengths[l] - first - n;
+        memmove(s->tokens[l] + first, s->tokens[l] + first + n, behind);
+        memmove(s->exact[l] + first, s->exact[l] + first + n, behind);
+        s->lengths[l] -= n;
+    }
+    settle(m, s);
+    return 1;
+}
+
+void model_add_range(struct model *m, struct model_seq *to, const struct model_seq *from,
+                     uint32_t first, uint32_t n) {
+    if (n)
+        make_room(m, to, 0, n);
+    for (uint32_t l = 0; l < m->c.n_layers; l++) {
+        memmove(to->tokens[l] + to->lengths[l], from->tokens[l] + first, n);
+        memmove(to->exact[l] + to->lengths[l], from->exact[l] + first, n);
+        to->lengths[l] += n;
+    }
+    settle(m, to);
+}
+
+void model_reorder(struct model *m, uint32_t n, const uint32_t *slots, const uint32_t *parents) {
+    struct model_seq before[MAX_SEQS];
+    memcpy(before, m->seqs, sizeof before);
+    for (uint32_t i = 0; i < n; i++) {
+        struct model_seq *s = &m->seqs[slots[i]];
+        const struct model_seq *from = &before[slots[parents[i]]];
+        for (uint32_t p = 0; p < from->n_pages; p++)
+            m->references[from->pages[p]]++;
+        *s = *from;
+        s->id = before[slots[i]].id;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t p = 0; p < before[slots[i]].n_pages; p++)
+            m->references[before[slots[i]].pages[p]]--;
 }
 
 void model_destroy(struct model *m, struct model_seq *s) {
@@ -244,14 +273,14 @@ static void attend_row(const struct model *m, const struct model_seq *s, uint32_
     uint32_t dim = m->c.head_dim, v_dim = m->c.v_head_dim;
     double score[MAX_TOKENS], top = -INFINITY, sum = 0;
     for (uint32_t t = 0; t < visible; t++) {
-        const float *k = m->k_read[layer] + s->tokens[layer][t] * model_k_row(m);
+        const float *k = model_k_of(m, s, layer, t);
         score[t] = dot(q, k + (size_t)kv_head * dim, dim) / sqrt(dim);
         top = score[t] > top ? score[t] : top;
     }
     for (uint32_t t = 0; t < visible; t++)
         sum += score[t] = exp(score[t] - top);
     for (uint32_t t = 0; t < visible; t++) {
-        const float *v = m->v_read[layer] + s->tokens[layer][t] * model_v_row(m);
+        const float *v = model_v_of(m, s, layer, t);
         for (uint32_t i = 0; i < v_dim; i++)
             out[i] += score[t] / sum * (double)v[(size_t)kv_head * v_dim + i];
     }

@@ -20,7 +20,7 @@ CMOCKA = {"cmocka.h", "setjmp.h"}
 INTRINSICS = {"immintrin.h", "arm_neon.h"}
 ANY = None
 
-KERNEL = ["lib/kernel/kernel.h", "lib/kernel/kernels.def"]
+KERNEL = ["lib/kernel/kernel.h", "lib/kernel/kernels.def", "lib/kernel/study.h"]
 STAGES = KERNEL + ["lib/kernel/stages.h"]
 LAYER = KERNEL + ["lib/kernel/layer.h"]
 PUBLIC = ["include/tq"]
@@ -56,7 +56,7 @@ ROWS = [
     ("test/oracle", [], HOSTED | CMOCKA),
     ("test/common", PUBLIC, ANY),
     ("test/unit", PUBLIC + ["lib", "test/common", "cuda/attend/schedule.h",
-                            "cuda/encode/buckets.h"], HOSTED | CMOCKA),
+                            "cuda/encode/buckets.h", "bench/replay/replay.h"], HOSTED | CMOCKA),
     ("test/check", PUBLIC + ["lib", "test/common"], ANY),
     ("test/api", PUBLIC + ["test/common"], ANY),
     ("test/abi", PUBLIC, ANY),

@@ -105,7 +105,7 @@ typedef enum {
     ORC_ROW_E4M3,   /* element by element, x / scale */
     ORC_ROW_INT8,   /* code = rint(127 y / max |y|), y the rotated row */
     ORC_ROW_SCALAR, /* TurboQuant_mse: nearest entry of the book */
-    ORC_ROW_POLAR   /* PolarQuant: 4 levels in blocks of 16 */
+    ORC_ROW_POLAR   /* PolarQuant: a radius and angles for each block */
 } orc_kind;
 
 /* The gain g of x^ = g Pi^T c; y = Pi x. */
@@ -125,17 +125,20 @@ typedef enum {
     ORC_SKETCH_EXACT        /* the same constant, gamma = ||r||^2 / (constant ||S r||_1) */
 } orc_sketch;
 
-#define ORC_POLAR_BLOCK 16  /* coordinates of a block */
+#define ORC_POLAR_BLOCK 16  /* coordinates of a block of 4 levels */
 #define ORC_POLAR_ANGLES 15 /* its angles: 8 of level 1, then 4, 2, 1 */
 #define ORC_POLAR_LEVELS 4
+#define ORC_POLAR_MAX_LEVELS 6
+#define ORC_POLAR_MAX_CODES 256 /* of an angle */
 
 /* Entry [level - 1][code]. The encoder takes the nearest angle, the decoder
  * multiplies with (cosine, sine): a test may replace these by a library's. */
 typedef struct {
-    int size[ORC_POLAR_LEVELS]; /* 16, 4, 4, 4 */
-    double angle[ORC_POLAR_LEVELS][16];
-    double cosine[ORC_POLAR_LEVELS][16];
-    double sine[ORC_POLAR_LEVELS][16];
+    int levels;                     /* blocks have 2^levels coordinates */
+    int size[ORC_POLAR_MAX_LEVELS]; /* 16, 4, 4, 4 in the paper */
+    double angle[ORC_POLAR_MAX_LEVELS][ORC_POLAR_MAX_CODES];
+    double cosine[ORC_POLAR_MAX_LEVELS][ORC_POLAR_MAX_CODES];
+    double sine[ORC_POLAR_MAX_LEVELS][ORC_POLAR_MAX_CODES];
 } orc_polar_book;
 
 /* Zero is the plain choice everywhere; set kind, d and what the kind needs. */
@@ -159,8 +162,8 @@ typedef struct {
 typedef struct {
     int code[ORC_MAX_DIM]; /* bits (F16, BF16, E4M3), -127..127 (INT8), index (SCALAR, POLAR) */
     double gain;           /* INT8, SCALAR; in unit-sphere scale: c = book / sqrt(d) */
-    double radius[ORC_MAX_DIM / ORC_POLAR_BLOCK]; /* POLAR */
-    int sign[ORC_MAX_DIM];                        /* of the sketch, +1 or -1 */
+    double radius[ORC_MAX_DIM / 2]; /* POLAR */
+    int sign[ORC_MAX_DIM];          /* of the sketch, +1 or -1 */
     double gamma;
 } orc_row;
 
@@ -183,11 +186,14 @@ void orc_int8_decode(const orc_format *f, const orc_row *row, double *y);
 double orc_gain_value(orc_gain gain, size_t d, const double *y, const double *c, double s1);
 
 /* orc_polar.c */
-void orc_polar_book_make(orc_polar_book *book);
+void orc_polar_book_make(orc_polar_book *book); /* 4 levels of 4, 2, 2, 2 bits */
+/* Any levels; bits[i] of the angles of level i + 1. */
+void orc_polar_book_split(orc_polar_book *book, int levels, const int *bits);
 void orc_polar_encode(const orc_format *f, const double *y, orc_row *row);
 void orc_polar_decode(const orc_format *f, const orc_row *row, double *y);
-/* The transform alone: 15 angles and the radius of 16 coordinates. */
+/* The transform alone: 15 angles and the radius of 16 coordinates; or of other levels. */
 double orc_polar_forward(const double *y, double *angles);
+double orc_polar_forward_levels(int levels, const double *y, double *angles);
 
 /* orc_qjl.c */
 double orc_mean_abs_coordinate(size_t d); /* E|u1| of a uniform unit row */

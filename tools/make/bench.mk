@@ -44,3 +44,29 @@ bench-tables: $(BENCH)
 	$(PYTHON) bench/cpu_tables.py docs/PERFORMANCE.md docs/plots $(BENCH_RESULTS)
 
 -include $(BENCH_OBJ:.o=.d)
+
+# Requests through a scheduler over a pool of fixed memory: with the GPU times of REPLAY_TIMES, a
+# file of bench-cuda, and in real steps on this CPU. replay-table writes docs/PERFORMANCE.md.
+REPLAY_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard bench/replay/*.c))
+REPLAY := $(B)/bench/replay/replay
+REPLAY_TIMES ?= bench/replay/h200.json
+.PHONY: replay replay-table
+
+$(B)/bench/replay/%.o: bench/replay/%.c | need-test
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -D_POSIX_C_SOURCE=200809L $(WARNINGS) -MMD -MP -c $< -o $@
+
+$(REPLAY): $(REPLAY_OBJ) $(LIB_A)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $(REPLAY_OBJ) $(LIB_A) $(CUDA_LINK) -lcjson -lm -lpthread
+
+replay: $(REPLAY)
+	$(REPLAY) $(REPLAY_TIMES)
+	$(REPLAY) --live
+
+replay-table: $(REPLAY)
+	$(REPLAY) $(REPLAY_TIMES) > $(B)/bench/replay/table.md
+	$(PYTHON) bench/replay/insert.py docs/PERFORMANCE.md $(B)/bench/replay/table.md
+
+-include $(REPLAY_OBJ:.o=.d)

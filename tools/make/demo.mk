@@ -25,14 +25,15 @@ demo: $(DEMO)
 capture:
 	sh tools/capture/capture.sh $(MODEL)
 
-# Tables and figures of docs/ACCURACY.md.
+# Tables and figures of docs/ACCURACY.md; those of Gemma with `make capture MODEL=gemma3-270m` before.
 ACCURACY := $(B)/examples/accuracy/accuracy
 $(ACCURACY): $(ACCURACY).o $(B)/examples/demo/measure.o $(B)/examples/common/safetensors.o $(LIB_A)
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $^ $(CUDA_LINK) -lcjson -lm -lpthread
 .PHONY: accuracy
 accuracy: $(ACCURACY)
-	$(ACCURACY) test/data/smollm2-135m.safetensors test/data/qwen2.5-coder-1.5b.safetensors > $(B)/accuracy.tsv
+	$(ACCURACY) test/data/smollm2-135m.safetensors test/data/qwen2.5-coder-1.5b.safetensors \
+		$(wildcard build/data/gemma3-270m.safetensors) > $(B)/accuracy.tsv
 	$(PYTHON) examples/accuracy/tables.py $(B)/accuracy.tsv docs
 
 EXAMPLE_SRC := $(wildcard examples/*.c)

@@ -25,6 +25,9 @@ $(B)/test/%.o: test/%.c | need-test
 
 $(B)/test/oracle/test_oracle: $(ORACLE_TEST_OBJ)
 $(B)/test/oracle/test_oracle: EXTRA_OBJ = $(ORACLE_TEST_OBJ)
+REPLAY_TEST_OBJ := $(B)/bench/replay/load.o $(B)/bench/replay/scheduler.o
+$(B)/test/unit/test_replay: $(REPLAY_TEST_OBJ)
+$(B)/test/unit/test_replay: EXTRA_OBJ = $(REPLAY_TEST_OBJ)
 
 $(TEST_BIN): $(B)/test/%: $(B)/test/%.o $(ORACLE_OBJ) $(COMMON_OBJ) $(LIB_A)
 	$(call say,LINK)

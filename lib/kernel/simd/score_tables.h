@@ -4,6 +4,9 @@
  * A file includes this once, last, behind query_tables.h and polar.h. Sums have a fixed order:
  * the bits of a row do not depend on the rows beside it. */
 
+/* Rows that are taken together: they share the radii of a block, and registers end somewhere. */
+enum { ROWS_MOST = LANES == 16 ? 8 : 4 };
+
 /* ---- sums --------------------------------------------------------------------------------- */
 
 /* Query rows `stride` floats apart. */
@@ -131,7 +134,7 @@ TQK_INLINE void score_rows(const struct score_job *j, bool polar, bool sketch, u
     const char *query = j->queries + first * j->query_bytes;
     const float *data = (const float *)(const void *)(query + offsetof(query_head, data));
     struct tables q = {data, j->query_bytes / sizeof(float)};
-    vec sum[4], signs[4], gain = v_all(0);
+    vec sum[ROWS_MOST], signs[ROWS_MOST], gain = v_all(0);
     TQK_UNROLL
     for (uint32_t r = 0; r < rows; r++) {
         sum[r] = signs[r] = v_all(0);
@@ -156,6 +159,8 @@ TQK_INLINE void score_rows(const struct score_job *j, bool polar, bool sketch, u
 TQK_INLINE void score_tokens(const struct score_job *j, bool polar, bool sketch, uint32_t n_rows) {
     for (uint32_t token = j->tile->first / LANES * LANES; token < j->tile->last; token += LANES) {
         uint32_t r = 0;
+        for (; polar && ROWS_MOST > 4 && r + ROWS_MOST <= n_rows; r += ROWS_MOST)
+            score_rows(j, polar, sketch, token, r, ROWS_MOST);
         for (; r + 4 <= n_rows; r += 4)
             score_rows(j, polar, sketch, token, r, 4);
         if (n_rows - r == 3)

@@ -1,0 +1,149 @@
+/* Rows in registers to the words of a unit in shared memory, and these to the page. */
+#ifndef TQI_CUDA_ENCODE_CODE_ROWS_CUH
+#define TQI_CUDA_ENCODE_CODE_ROWS_CUH
+
+#include "encode/unit.cuh"
+
+namespace tqi {
+
+/* What a warp works with. */
+struct WarpRoom {
+    uint32_t *stage;
+    const float *scaled; /* of both sides' books, in shared memory */
+    const uint32_t *flips;
+    float *exchange;
+    Unit *next;  /* to which the rows in the slot belong */
+    bool shared; /* groups of tokens with other warps, as slots can be anywhere */
+};
+
+/* Words of a row to the room: a row of the room for every word h and chunk. */
+template <class R, class S, int H>
+TQI_ENCODE_INLINE void stage_words(const Unit &u, const RowPlace &p, uint32_t token,
+                                   const WarpRoom &room, const uint32_t *w) {
+    uint32_t *to = room.stage + p.part * S::PITCH + token - u.first;
+    if (!p.fresh)
+        return;
+#pragma unroll
+    for (int h = 0; h < H; h++)
+#pragma unroll
+        for (int c = 0; c < R::CHUNKS; c++)
+            to[(h * (R::D / 8) + c * R::L) * S::PITCH] = w[c * H + h];
+}
+
+/* Of a token of the group. */
+TQI_ENCODE_INLINE void store_gain(const FastEncodeJob &f, const Unit &u, uint32_t token,
+                                  const GainParts &parts, int e) {
+    float gain = parts.gain();
+    if (e)
+        gain = ldexpf(gain, e);
+    uint8_t *at = u.blob + f.job.side[u.side].layout.gains + (u.slot + token) * 2;
+    if (u.side == TQI_SIDE_V)
+        *(__nv_bfloat16 *)at = __float2bfloat16_rn(fminf(gain, 3.38953139e38f));
+    else
+        *(__half *)at = __float2half_rn(fminf(gain, 65504.0f));
+}
+
+/* Gains of a unit's rows that have not been stored: square roots and quotients take long, so a
+ * lane waits until it has one of its own. */
+struct OpenGain {
+    GainParts parts;
+    int exponent;
+    uint32_t token;
+    bool open;
+};
+
+/* Round i of a unit falls to the lanes of part i. */
+template <class R>
+TQI_ENCODE_INLINE void keep_gain(const RowPlace &p, uint32_t round, uint32_t token,
+                                 const GainParts &parts, int e, OpenGain *g) {
+    if (p.part == round) {
+        g->parts = parts;
+        g->exponent = e;
+        g->token = token;
+        g->open = p.fresh;
+    }
+}
+
+/* Sets of words stay inside a token group. */
+template <int D> __host__ __device__ constexpr bool has_sets(int bits) {
+    return bits == 3 ? D % 128 == 0 : bits == 2 ? D % 64 == 0 : true;
+}
+
+template <class R, class S, int BITS>
+TQI_ENCODE_INLINE GainParts encode_lm(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
+                                      uint32_t token, const WarpRoom &room, const float *x,
+                                      const RowNorm &n) {
+    const Side &s = f.job.side[u.side];
+    const FastBook &b = f.book[u.side];
+    float scaled = room.scaled[8 * u.side + threadIdx.x % 8];
+    if constexpr (has_sets<R::D>(BITS)) {
+        uint32_t w[R::CHUNKS];
+        GainParts g = quantize_lm<R, BITS>(s, b, scaled, x, n.sum, w);
+        stage_words<R, S, 1>(u, p, token, room, w);
+        return g;
+    }
+    return GainParts{0, 0};
+}
+
+/* Rows as they were loaded, to code words in the room. */
+template <class R, class S>
+TQI_ENCODE_INLINE void encode_rows(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
+                                   uint32_t token, uint32_t round, const WarpRoom &room, float *x,
+                                   OpenGain *gain) {
+    const Side &s = f.job.side[u.side];
+    RowNorm n = check_rows<R>(f.job, u.side, p, x);
+    GainParts g;
+    rotate_row<R>(room.exchange, p.part, x);
+    if (s.format == TQ_FORMAT_LM4) {
+        g = encode_lm<R, S, 4>(f, u, p, token, room, x, n);
+    } else if (s.format == TQ_FORMAT_LM3) {
+        g = encode_lm<R, S, 3>(f, u, p, token, room, x, n);
+    } else if (s.format == TQ_FORMAT_LM2) {
+        g = encode_lm<R, S, 2>(f, u, p, token, room, x, n);
+    } else {
+        uint32_t w[R::N / 4];
+        g = quantize_int8<R>(s, x, n.sum, w);
+        stage_words<R, S, 2>(u, p, token, room, w);
+    }
+    keep_gain<R>(p, round, token, g, n.exponent, gain);
+}
+
+/* Words of the room to the page. */
+template <class S, int D, int BITS>
+TQI_ENCODE_INLINE void store_words(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
+    constexpr int H = BITS == 8 ? 2 : 1;
+    uint32_t *codes = (uint32_t *)(u.blob + f.job.side[u.side].layout.codes);
+    StagePlace p = {room.stage,         codes + u.slot / GROUP * (D * BITS),
+                    u.fresh >> u.first, u.first,
+                    threadIdx.x % 32,   room.shared};
+#pragma unroll 1
+    for (int h = 0; h < H; h++, p.room += D / 8 * S::PITCH)
+        if (u.side == TQI_SIDE_K)
+            store_keys<S, D, BITS>(p, h);
+        else if constexpr (BITS <= 4)
+            store_values_lm<S, D, BITS>(p);
+        else
+            store_values_8<S, D>(p, h);
+}
+
+template <class S, int D>
+TQI_ENCODE_INLINE void store_unit(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
+    uint32_t format = f.job.side[u.side].format;
+    __syncwarp();
+    if (format == TQ_FORMAT_LM4) {
+        store_words<S, D, 4>(f, u, room);
+    } else if (format == TQ_FORMAT_LM3) {
+        if constexpr (has_sets<D>(3))
+            store_words<S, D, 3>(f, u, room);
+    } else if (format == TQ_FORMAT_LM2) {
+        if constexpr (has_sets<D>(2))
+            store_words<S, D, 2>(f, u, room);
+    } else {
+        store_words<S, D, 8>(f, u, room);
+    }
+    __syncwarp();
+}
+
+} /* namespace tqi */
+
+#endif
