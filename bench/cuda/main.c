@@ -1,10 +1,10 @@
 /*
- * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --logits | --snapshots] [--paged] [--case
- * VARIANT,BATCH,TOKENS,GROUP,DIM]... [--fp8 native|converted]: decode attention and append on a GPU
- * through tq.h, against a plain read of the same bytes in the same run. With --case the named cases
- * of attention alone (of append where VARIANT is append:NAME), with --append
- * appends alone, with --logits the scores of 4-bit keys alone (logits.h), with --snapshots saving
- * and loading alone, by the clock. bench/gpu_tables.py makes tables and plots of the JSON.
+ * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --logits | --snapshots] [--paged]
+ * [--case VARIANT,BATCH,TOKENS,GROUP,DIM]... [--fp8 native|converted]: decode attention and append
+ * on a GPU through tq.h, against a plain read of the same bytes in the same run. With --case the
+ * named cases of attention alone (of append where VARIANT is append:NAME), with --append appends
+ * alone, with --logits the scores of 4-bit keys alone (logits.h), with --snapshots saving and
+ * loading alone, by the clock. bench/gpu_tables.py makes tables and plots of the JSON.
  *
  * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
  * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan

@@ -12,8 +12,7 @@ struct WarpRoom {
     const float *scaled; /* of both sides' books, in shared memory */
     const uint32_t *flips;
     float *exchange;
-    Unit *next;  /* to which the rows in the slot belong */
-    bool shared; /* groups of tokens with other warps, as slots can be anywhere */
+    Unit *next; /* to which the rows in the slot belong */
 };
 
 /* Words of a row to the room: a row of the room for every word h and chunk. */
@@ -113,9 +112,8 @@ template <class S, int D, int BITS>
 TQI_ENCODE_INLINE void store_words(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
     constexpr int H = BITS == 8 ? 2 : 1;
     uint32_t *codes = (uint32_t *)(u.blob + f.job.side[u.side].layout.codes);
-    StagePlace p = {room.stage,         codes + u.slot / GROUP * (D * BITS),
-                    u.fresh >> u.first, u.first,
-                    threadIdx.x % 32,   room.shared};
+    StagePlace p = {room.stage, codes + u.slot / GROUP * (D * BITS), u.fresh >> u.first, u.first,
+                    threadIdx.x % 32};
 #pragma unroll 1
     for (int h = 0; h < H; h++, p.room += D / 8 * S::PITCH)
         if (u.side == TQI_SIDE_K)

@@ -87,14 +87,14 @@ tq_status encode_fast_prepare(const Side side[2]) {
 
 tq_status encode(const EncodeJob &job, cudaStream_t stream) {
     const Side *s = job.side;
-    if (!encode_takes_groups(s))
+    if (job.slots || !encode_takes_groups(s))
         return encode_any(job, stream);
     FastEncodeJob f;
     f.job = job;
     f.job.aligned = is_aligned(job.rows[0]) | is_aligned(job.rows[1]) << 1;
     for (int i = 0; i < 2; i++)
         fill_book(s[i], &f.book[i]);
-    if (!job.pieces && !job.slots)
+    if (!job.pieces)
         count_groups(&f);
     const Entry *k = find_entry(s[0].layout), *v = find_entry(s[1].layout);
     f.joins = 0;

@@ -154,10 +154,6 @@ TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, const 
                                    const WarpRoom &room, const Next &next) {
     using Shapes = FastShapes<D>;
     using Many = typename Shapes::Many;
-    if (room.shared && u.fresh == 0) {
-        next();
-        return;
-    }
     if (__popc(u.fresh) > Shapes::FEW_MAX) {
         uint32_t end = u.first + Shapes::Unit::TOKENS;
         OpenGain gain = {};
@@ -188,8 +184,7 @@ TQI_ENCODE_INLINE uint32_t pieces_of(const FastEncodeJob &f) {
     return f.job.n_pieces ? *f.job.n_pieces : f.job.max_pieces;
 }
 
-/* Slots may have been written by the kernel in front. */
-template <int D, bool SLOTS>
+template <int D>
 __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     tqk_encode_fast(const __grid_constant__ FastEncodeJob f) {
     using Shapes = FastShapes<D>;
@@ -203,20 +198,16 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     room.scaled = scaled;
     room.flips = flips;
     room.next = (Unit *)(shared + 64 + warp * UNIT_BYTES);
-    room.shared = SLOTS;
     if (threadIdx.x < 16)
         scaled[threadIdx.x] = f.book[threadIdx.x / 8].scaled[threadIdx.x % 8];
     for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32) /* the same of both sides */
         flips[i] = f.job.side[f.sides >> 1 & ~f.sides & 1].flips[i];
     uint32_t pieces = pieces_of(f), n = units_of(f, Shapes::PARTS);
-    uint32_t index = warp * gridDim.x + blockIdx.x, warps = gridDim.x * FAST_WARPS;
-    uint32_t step = SLOTS ? unit_step(f, Shapes::PARTS, warps) : warps;
+    uint32_t index = warp * gridDim.x + blockIdx.x;
     bool more = true;
     auto find = [&]() {
         Unit u;
-        if (SLOTS)
-            index = next_run(f, Shapes::PARTS, index, step, n);
-        more = index < n && unit_at<Shapes::PARTS, SLOTS>(f, index, pieces, &u);
+        more = index < n && unit_at<Shapes::PARTS>(f, index, pieces, &u);
         if (more && threadIdx.x % 32 == 0)
             *room.next = u;
         return u;
@@ -225,13 +216,9 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
         if (more && __popc(u.fresh) > Shapes::FEW_MAX)
             fill_slot<typename Shapes::Many>(f, u, u.first, slot);
     };
-    if (SLOTS && !f.joins)
-        wait_for_predecessor();
-    if (index >= step)
-        index = n;
     Unit first = find();
     __syncthreads();
-    if (!SLOTS && !f.joins)
+    if (!f.joins)
         wait_for_predecessor();
     allow_successor();
     fetch(first);
@@ -239,7 +226,7 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
         __syncwarp();
         Unit u = *room.next;
         __syncwarp();
-        index += step;
+        index += gridDim.x * FAST_WARPS;
         encode_unit<D>(f, u, slot, room, [&]() { fetch(find()); });
     }
     if (f.joins)
@@ -247,22 +234,18 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
 }
 
 /* Sides that do not rotate: a warp a unit. */
-template <int D, bool SLOTS>
+template <int D>
 __global__ void __launch_bounds__(FAST_WARPS * 32, 6)
     tqk_encode_plain(const __grid_constant__ FastEncodeJob f) {
     constexpr int PARTS = FastShapes<D>::PLAIN_PARTS;
     uint32_t pieces = pieces_of(f), index = blockIdx.x * FAST_WARPS + threadIdx.x / 32;
     Unit u;
-    if (SLOTS && !f.joins)
-        wait_for_predecessor();
-    bool exists = index < units_of(f, PARTS) &&
-                  (!SLOTS || run_begins(f.job, index / units_per_piece(f, PARTS), GROUP)) &&
-                  unit_at<PARTS, SLOTS>(f, index, pieces, &u);
-    if (!SLOTS && !f.joins)
+    bool exists = index < units_of(f, PARTS) && unit_at<PARTS>(f, index, pieces, &u);
+    if (!f.joins)
         wait_for_predecessor();
     allow_successor();
     if (exists)
-        encode_plain<D, GROUP / PARTS, SLOTS>(f, u);
+        encode_plain<D, GROUP / PARTS>(f, u);
     if (f.joins)
         wait_for_predecessor();
 }
@@ -271,10 +254,8 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, 6)
 
 template <int D> tq_status prepare_encode_fast() {
     uint32_t most = shared_head<D>() + FAST_WARPS * (slot_bytes<D>(TQ_F32) + room_bytes<D>(2));
-    const cudaFuncAttribute limit = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    TQI_TRY(check(cudaFuncSetAttribute(tqk_encode_fast<D, false>, limit, (int)most),
-                  "shared memory of the encoder"));
-    return check(cudaFuncSetAttribute(tqk_encode_fast<D, true>, limit, (int)most),
+    return check(cudaFuncSetAttribute(tqk_encode_fast<D>,
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most),
                  "shared memory of the encoder");
 }
 
@@ -296,8 +277,7 @@ template <int D> tq_status encode_fast(FastEncodeJob f, cudaStream_t stream) {
     f.sides = sides & ~rotate;
     if (f.sides) {
         shape.blocks = blocks_of(f, Shapes::PLAIN_PARTS);
-        TQI_TRY(launch(job.slots ? tqk_encode_plain<D, true> : tqk_encode_plain<D, false>, shape,
-                       "tqk_encode_plain", f));
+        TQI_TRY(launch(tqk_encode_plain<D>, shape, "tqk_encode_plain", f));
         f.joins = 1;
     }
     f.sides = rotate;
@@ -311,8 +291,7 @@ template <int D> tq_status encode_fast(FastEncodeJob f, cudaStream_t stream) {
     shape.blocks = blocks_of(f, Shapes::PARTS);
     shape.blocks = shape.blocks < most ? shape.blocks : most;
     shape.shared = shared_head<D>() + FAST_WARPS * (f.slot_bytes + f.room_bytes);
-    return launch(job.slots ? tqk_encode_fast<D, true> : tqk_encode_fast<D, false>, shape,
-                  "tqk_encode_fast", f);
+    return launch(tqk_encode_fast<D>, shape, "tqk_encode_fast", f);
 }
 
 #define TQI_FAST_ENCODE_INSTANCE(d)                                      \

@@ -206,8 +206,8 @@ TQI_ENCODE_INLINE void store_key_words(uint32_t *codes, uint32_t chunk, uint32_t
 
 /* Four dims of eight tokens, 16 bits each, words 2 of each chunk. */
 template <int D, int H>
-TQI_ENCODE_INLINE void store_halves(uint32_t *at, const uint32_t w[8][H], int half, uint32_t fresh,
-                                    bool shared) {
+TQI_ENCODE_INLINE void store_halves(uint32_t *at, const uint32_t w[8][H], int half,
+                                    uint32_t fresh) {
 #pragma unroll
     for (int pair = 0; pair < 4; pair++) {
         uint32_t both = fresh >> 2 * pair & 3, out[4];
@@ -216,65 +216,64 @@ TQI_ENCODE_INLINE void store_halves(uint32_t *at, const uint32_t w[8][H], int ha
             out[i] = __byte_perm(w[2 * pair][2 * half + i / 2], w[2 * pair + 1][2 * half + i / 2],
                                  i % 2 ? 0x7632 : 0x5410);
         merge4(at + pair * (D / 32) * SLAB, out,
-               (both & 1 ? 0xffffu : 0) | (both & 2 ? 0xffff0000u : 0), shared);
+               (both & 1 ? 0xffffu : 0) | (both & 2 ? 0xffff0000u : 0));
     }
 }
 
 /* Words of values: four dims lie side by side, tokens share words. */
 template <int D, int H>
 TQI_ENCODE_INLINE void store_value_words(uint32_t *codes, uint32_t chunk, uint32_t first,
-                                         uint32_t fresh, const uint32_t w[8][H], bool shared) {
+                                         uint32_t fresh, const uint32_t w[8][H]) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         uint32_t *at = codes + value_word<D>(2 * chunk + half, first / 8);
         if constexpr (H == 4) {
-            store_halves<D, H>(at, w, half, fresh, shared);
+            store_halves<D, H>(at, w, half, fresh);
         } else {
             uint32_t in[8];
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 in[i] = w[i][half];
-            store_bytes<D, true>(at, in, fresh, shared);
+            store_bytes<D, true>(at, in, fresh);
         }
     }
 }
 
-template <int D, int TOKENS, int DTYPE, int H, bool RAW, bool SHARED>
+template <int D, int TOKENS, int DTYPE, int H, bool RAW>
 TQI_ENCODE_INLINE void plain_rows(const PlainSide &p, const Unit &u, uint32_t *codes) {
     bool keys = u.side == TQI_SIDE_K;
     auto store = [&](uint32_t chunk, uint32_t first, uint32_t fresh, const uint32_t w[8][H]) {
         if (keys)
             store_key_words<D, H>(codes, chunk, first, fresh, w);
         else
-            store_value_words<D, H>(codes, chunk, first, fresh, w, SHARED);
+            store_value_words<D, H>(codes, chunk, first, fresh, w);
     };
     plain_chunks<D, TOKENS, DTYPE, H, RAW>(p, u, store);
 }
 
-template <int D, int TOKENS, int DTYPE, bool SHARED>
+template <int D, int TOKENS, int DTYPE>
 TQI_ENCODE_INLINE void plain_typed(const PlainSide &p, const Unit &u, uint32_t *codes) {
     if (p.format == TQ_FORMAT_FP8)
-        plain_rows<D, TOKENS, DTYPE, 2, false, SHARED>(p, u, codes);
+        plain_rows<D, TOKENS, DTYPE, 2, false>(p, u, codes);
     else if (DTYPE != TQ_F32 && p.raw)
-        plain_rows<D, TOKENS, DTYPE, 4, DTYPE != TQ_F32, SHARED>(p, u, codes);
+        plain_rows<D, TOKENS, DTYPE, 4, DTYPE != TQ_F32>(p, u, codes);
     else
-        plain_rows<D, TOKENS, DTYPE, 4, false, SHARED>(p, u, codes);
+        plain_rows<D, TOKENS, DTYPE, 4, false>(p, u, codes);
 }
 
-/* A unit of TOKENS tokens of a side that does not rotate; SHARED: other warps write to its group of
- * tokens too. */
-template <int D, int TOKENS, bool SHARED>
+/* A unit of TOKENS tokens of a side that does not rotate. */
+template <int D, int TOKENS>
 TQI_ENCODE_INLINE void encode_plain(const FastEncodeJob &f, const Unit &u) {
     const tqi_layout &l = f.job.side[u.side].layout;
     uint32_t *codes = (uint32_t *)(u.blob + l.codes) + u.slot / GROUP * (D * l.bits);
     PlainSide p = plain_side(f.job, u, D);
     int32_t dtype = f.job.rows[u.side].dtype;
     if (dtype == TQ_BF16)
-        plain_typed<D, TOKENS, TQ_BF16, SHARED>(p, u, codes);
+        plain_typed<D, TOKENS, TQ_BF16>(p, u, codes);
     else if (dtype == TQ_F16)
-        plain_typed<D, TOKENS, TQ_F16, SHARED>(p, u, codes);
+        plain_typed<D, TOKENS, TQ_F16>(p, u, codes);
     else
-        plain_typed<D, TOKENS, TQ_F32, SHARED>(p, u, codes);
+        plain_typed<D, TOKENS, TQ_F32>(p, u, codes);
 }
 
 } /* namespace tqi */

@@ -7,7 +7,6 @@
 #define TQI_CUDA_ENCODE_STAGE_CUH
 
 #include "encode/quantize.cuh"
-#include "encode/slots.cuh"
 
 namespace tqi {
 
@@ -25,7 +24,6 @@ struct StagePlace {
     uint32_t fresh;  /* bit i: token i of the stage is new */
     uint32_t first;  /* token of the stage in the group */
     uint32_t lane;
-    bool shared; /* others write tokens of the group too */
 };
 
 TQI_ENCODE_INLINE void words_of(const uint4 &v, uint32_t *w) {
@@ -36,13 +34,8 @@ TQI_ENCODE_INLINE void words_of(const uint4 &v, uint32_t *w) {
 }
 
 /* Four words at a 16-byte boundary of a page; the bits of `mask`. */
-TQI_ENCODE_INLINE void merge4(uint32_t *at, const uint32_t *w, uint32_t mask, bool shared) {
+TQI_ENCODE_INLINE void merge4(uint32_t *at, const uint32_t *w, uint32_t mask) {
     uint4 v = make_uint4(w[0], w[1], w[2], w[3]);
-    if (shared && mask != ~0u) {
-        for (int i = 0; i < 4; i++)
-            exchange_bits(at + i, w[i], mask);
-        return;
-    }
     if (mask != ~0u) {
         uint4 old = *(const uint4 *)at;
         v = make_uint4((old.x & ~mask) | (v.x & mask), (old.y & ~mask) | (v.y & mask),
@@ -242,8 +235,8 @@ template <class S, int D, int BITS> TQI_ENCODE_INLINE void store_values_lm(const
             transpose_codes<BITS>(in, r + 8 * i);
         }
         if constexpr (BITS == 4) {
-            merge4(p.codes + value_word<D>(2 * task.set, oct), r, mask, p.shared);
-            merge4(p.codes + value_word<D>(2 * task.set + 1, oct), r + 4, mask, p.shared);
+            merge4(p.codes + value_word<D>(2 * task.set, oct), r, mask);
+            merge4(p.codes + value_word<D>(2 * task.set + 1, oct), r + 4, mask);
         } else {
             uint32_t *at = p.codes + (task.set / SETS_PER_LANE * 4 + oct) * 4 +
                            task.set % SETS_PER_LANE * Set::SLABS * SLAB;
@@ -253,7 +246,7 @@ template <class S, int D, int BITS> TQI_ENCODE_INLINE void store_values_lm(const
 #pragma unroll
                 for (int y = 0; y < 4; y++)
                     out[y] = Set::slab(r + y, 4, i);
-                merge4(at + i * SLAB, out, mask, p.shared);
+                merge4(at + i * SLAB, out, mask);
             }
         }
     }
@@ -266,8 +259,7 @@ TQI_ENCODE_INLINE constexpr int byte_token(bool fp8, int word, int byte) {
 
 /* Four dims of eight tokens, their bytes in `in`, to the page. */
 template <int D, bool FP8>
-TQI_ENCODE_INLINE void store_bytes(uint32_t *at, const uint32_t in[8], uint32_t fresh,
-                                   bool shared) {
+TQI_ENCODE_INLINE void store_bytes(uint32_t *at, const uint32_t in[8], uint32_t fresh) {
 #pragma unroll
     for (int word = 0; word < 2; word++) {
         uint32_t a[4], out[4], mask = 0;
@@ -277,7 +269,7 @@ TQI_ENCODE_INLINE void store_bytes(uint32_t *at, const uint32_t in[8], uint32_t 
             mask |= (fresh >> byte_token(FP8, word, i) & 1 ? 255u : 0) << 8 * i;
         }
         transpose_bytes(a, out);
-        merge4(at + word * (D / 32) * SLAB, out, mask, shared);
+        merge4(at + word * (D / 32) * SLAB, out, mask);
     }
 }
 
@@ -292,7 +284,7 @@ template <class S, int D> TQI_ENCODE_INLINE void store_values_8(const StagePlace
             continue;
         task.load(p, task.set, in);
         store_bytes<D, false>(p.codes + value_word<D>(2 * task.set + h, task.group_oct(p)), in,
-                              task.fresh, p.shared);
+                              task.fresh);
     }
 }
 

@@ -4,7 +4,6 @@
 
 #include "encode/copy_async.cuh"
 #include "encode/row.cuh"
-#include "encode/slots.cuh"
 #include "encode/stage.cuh"
 
 namespace tqi {
@@ -44,34 +43,8 @@ TQI_ENCODE_INLINE AppendPiece piece_at(const FastEncodeJob &f, uint32_t i) {
 
 /* Units of a launch: of a piece both sides, their parts of the tokens, then heads. The device
  * may know of fewer pieces. */
-__host__ __device__ inline uint32_t units_per_piece(const FastEncodeJob &f, uint32_t parts) {
-    return parts * f.job.n_heads * (f.sides == 3 ? 2 : 1);
-}
 __host__ __device__ inline uint32_t units_of(const FastEncodeJob &f, uint32_t parts) {
-    return f.job.max_pieces * units_per_piece(f, parts);
-}
-
-/* Of slots, where a piece is a row: from a warp's unit to its next, of `warps` warps. Runs of rows
- * begin in few rows, often 32 apart: an odd number of rows lets every warp meet as many of them. */
-TQI_ENCODE_INLINE uint32_t unit_step(const FastEncodeJob &f, uint32_t parts, uint32_t warps) {
-    uint32_t per_row = units_per_piece(f, parts), rows = warps / per_row;
-    bool some = rows && rows < f.job.max_pieces; /* a warp has several rows */
-    return some ? (rows - (rows % 2 == 0)) * per_row : warps;
-}
-
-/* The first unit from i on, a step apart, with whose row a run begins; n where there is none. A
- * lane looks at a row. */
-TQI_ENCODE_INLINE uint32_t next_run(const FastEncodeJob &f, uint32_t parts, uint32_t i,
-                                    uint32_t step, uint32_t n) {
-    uint32_t per_row = units_per_piece(f, parts);
-    for (uint64_t first = i; first < n; first += (uint64_t)32 * step) {
-        uint64_t mine = first + (uint64_t)(threadIdx.x % 32) * step;
-        uint32_t found =
-            __ballot_sync(~0u, mine < n && run_begins(f.job, (uint32_t)mine / per_row, GROUP));
-        if (found)
-            return (uint32_t)first + (__ffs((int)found) - 1) * step;
-    }
-    return n;
+    return f.job.max_pieces * parts * f.job.n_heads * (f.sides == 3 ? 2 : 1);
 }
 
 /* n / d by way of `inverse` = floor((2^32 - 1) / d); *rest: what is left. */
@@ -85,9 +58,8 @@ TQI_ENCODE_INLINE uint32_t divide(uint32_t n, uint32_t d, uint32_t inverse, uint
     return quotient;
 }
 
-/* A unit takes one of PARTS of a piece's tokens. False: there is none, nor behind it. SLOTS: a run
- * begins with the unit's row. */
-template <int PARTS, bool SLOTS>
+/* A unit takes one of PARTS of a piece's tokens. False: there is none, nor behind it. */
+template <int PARTS>
 TQI_ENCODE_INLINE bool unit_at(const FastEncodeJob &f, uint32_t index, uint32_t n_pieces, Unit *u) {
     const EncodeJob &job = f.job;
     uint32_t part = 0;
@@ -98,7 +70,7 @@ TQI_ENCODE_INLINE bool unit_at(const FastEncodeJob &f, uint32_t index, uint32_t 
     }
     u->side = f.sides == 3 ? index & 1 : f.sides >> 1;
     index >>= f.sides == 3;
-    AppendPiece p = SLOTS ? run_at(job, index, GROUP) : piece_at(f, index);
+    AppendPiece p = piece_at(f, index);
     if (index >= n_pieces) /* known no sooner than the piece */
         return false;
     uint32_t first = p.slot % GROUP;

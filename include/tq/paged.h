@@ -19,8 +19,9 @@
  *
  * A cache says what the layers are: formats, heads, dims, seed, and by tq_cache_set_means(),
  * tq_cache_set_fp8_scales() and tq_cache_set_sink_logits() their constants. It needs no pages of
- * its own for that: max_pages 0 on the CPU takes none, on CUDA 1 is the least. Caches with sink_tokens or recent_tokens are
- * refused with ::TQ_ERR_UNSUPPORTED: the engine's pages have codes only.
+ * its own for that: max_pages 0 on the CPU takes none, on CUDA 1 is the least. Caches with
+ * sink_tokens or recent_tokens are refused with ::TQ_ERR_UNSUPPORTED: the engine's pages have codes
+ * only.
  *
  * @code
  * size_t page = tq_paged_page_bytes(cache, layer);          // of all kv heads
@@ -33,10 +34,11 @@
  * Arrays of ids, lengths and slots live in the memory of the cache's device.
  *
  * **CUDA graphs.** Calls that are not checked may be captured and replayed: kernels read ids,
- * lengths, slots and rows of queries from the engine's arrays when they run, so that a graph follows
- * what the engine writes there. Fixed are n_tokens, n_seqs, n_queries and max_seq_len, the largest
- * that the graph serves, all addresses, strides and parameters. Of a step that is smaller, slots of
- * missing tokens are negative, and query_starts of missing sequences repeat the last value.
+ * lengths, slots and rows of queries from the engine's arrays when they run, so that a graph
+ * follows what the engine writes there. Fixed are n_tokens, n_seqs, n_queries and max_seq_len, the
+ * largest that the graph serves, all addresses, strides and parameters. Of a step that is smaller,
+ * slots of missing tokens are negative, and query_starts of missing sequences repeat the last
+ * value.
  *
  * **This header is experimental:** its functions and structs may change in any release before
  * 1.0.
@@ -103,9 +105,9 @@ TQ_API size_t tq_paged_page_bytes(const tq_cache *cache, uint32_t layer);
  *  @retval TQ_ERR_UNSUPPORTED the device has no such kernels, or page_stride is too large for them
  *  @retval TQ_ERR_DEVICE the device failed
  *
- *  Rows are fastest where tokens of a page follow one another. Codes are those of tq_append(), bit
- *  for bit. Afterwards the layer counts as appended to:
- *  means and scales can't change any more. */
+ *  Rows are fastest where tokens of a page follow one another. On CUDA the generic encoder serves
+ *  so far, whatever tq_cache_kernel_name() says. Codes are those of tq_append(), bit for bit.
+ *  Afterwards the layer counts as appended to: means and scales can't change any more. */
 TQ_API TQ_WARN_UNUSED tq_status tq_paged_append(tq_cache *cache, uint32_t layer,
                                                 const tq_paged_pool *pool, const int64_t *slots,
                                                 uint32_t n_tokens, const tq_rows_in *k,
@@ -141,8 +143,8 @@ TQ_API tq_status tq_paged_workspace(const tq_cache *cache, uint32_t max_seqs, ui
  *
  *  Only pages that some row sees are read: table entries behind a length or before a window may
  *  hold anything. Numbers are those of tq_attend() over the same tokens, bit for bit on the CPU; on
- *  CUDA those of a batch with max_seqs = n_seqs and max_tokens = n_queries, bit for bit. There a call
- *  plans anew how its work is cut, by two small kernels in front.
+ *  CUDA those of a batch with max_seqs = n_seqs and max_tokens = n_queries, bit for bit. There a
+ *  call plans anew how its work is cut, by one or two small kernels in front.
  *  Several threads may attend at a time, each with a workspace of its own. */
 TQ_API TQ_WARN_UNUSED tq_status tq_paged_attend(const tq_cache *cache, uint32_t layer,
                                                 const tq_paged_pool *pool,
