@@ -32,7 +32,7 @@ struct Batch {
     uint64_t table_size[MAX_TABLES];
     uint32_t n_tables;
     uint32_t rows; /* query rows of the step */
-    uint32_t n_pieces[2];
+    StepCounts counts;
 };
 
 Batch *batch_of(void *batch) {
@@ -41,11 +41,21 @@ Batch *batch_of(void *batch) {
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
+/* A batch for one token of every sequence has none: its graphs are spared the launch. */
+uint32_t most_tiles_of(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
+    const uint32_t group = s->n_q_heads / s->n_kv_heads;
+    if (max_tokens <= max_seqs || !takes_tiles(max_tokens, group) || !has_prefill())
+        return 0;
+    uint64_t partly_filled = tqi_least(max_seqs, (uint64_t)max_tokens * group / LEAST_TILE_ROWS);
+    return (uint32_t)((uint64_t)max_tokens * group / TILE_ROWS + partly_filled);
+}
+
 Limits limits_of(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
     Limits l = limits_of_steps(s, max_seqs, max_tokens);
     l.runs = (uint32_t)tqi_least(max_tokens, max_tokens / s->page_tokens + 2 * (uint64_t)max_seqs);
     l.groups = (uint32_t)tqi_least(max_tokens, max_tokens / group_tokens(s->page_tokens) +
                                                    2 * (uint64_t)max_seqs);
+    l.tiles = most_tiles_of(s, max_seqs, max_tokens);
     return l;
 }
 
@@ -170,8 +180,8 @@ tq_status plan_on(Batch *b, const tqi_step *step, cudaStream_t stream) {
     TQI_CUDA(cudaEventSynchronize(staging->copied)); /* two plans ago: as a rule long done */
     TQI_TRY(open_table(b, n_ids));
     TQI_TRY(open_staging(b, staging, b->room.step_bytes + n_ids * sizeof(uint32_t)));
-    write_step(StepImage{&b->room, staging->memory, b->tables[b->n_tables - 1]}, *step, page_tokens,
-               b->n_pieces);
+    b->counts = write_step(StepImage{&b->room, staging->memory, b->tables[b->n_tables - 1]}, *step,
+                           page_tokens, b->state->n_q_heads / b->state->n_kv_heads);
     b->rows = step->query_rows;
     b->next_staging = (b->next_staging + 1) % N_STAGING;
     return upload_step(b, *staging, n_ids, stream);
@@ -206,7 +216,7 @@ tq_status append_on(Batch *b, const tqi_step_append *from, bool whole, cudaStrea
     const Limits &l = b->room.limits;
     job.pieces = b->room.pieces[unit];
     job.n_pieces = unit ? &b->room.step.head->n_runs : &b->room.step.head->n_groups;
-    job.max_pieces = whole ? (unit ? l.runs : l.groups) : b->n_pieces[unit];
+    job.max_pieces = whole ? (unit ? l.runs : l.groups) : b->counts.pieces[unit];
     return encode(job, stream);
 }
 
@@ -224,12 +234,33 @@ uint32_t find_plan(Room *room, const tqi_way &way, bool *made) {
     return room->n_ways++;
 }
 
+/* Sequences of many rows. *taken: whether the call can go this way; then the others are left. */
+tq_status attend_tiles(Batch *b, const tqi_attend_call &call, bool whole, cudaStream_t stream,
+                       bool *taken) {
+    const Room &room = b->room;
+    const PrefillKernel *kernel = nullptr;
+    PrefillJob job;
+    if (room.limits.tiles)
+        make_prefill(b->state, &room, call, &kernel, &job);
+    *taken = kernel != nullptr;
+    if (!kernel)
+        return TQ_OK;
+    job.tiles = room.tiles;
+    job.n_tiles = &room.step.head->n_tiles;
+    job.most_tiles = whole ? room.limits.tiles : b->counts.tiles;
+    return kernel->run(job, stream);
+}
+
 /* whole: all that the batch may ever have. */
 tq_status attend_on(Batch *b, const tqi_step_attend *from, bool whole, cudaStream_t stream) {
     Room *room = &b->room;
     Attend attend;
-    bool made;
+    bool made, skips;
+    TQI_TRY(attend_tiles(b, from->call, whole, stream, &skips));
+    if (skips && !whole && b->counts.plain_rows == 0)
+        return TQ_OK;
     TQI_TRY(make_attend(b->state, room, from->call, room->limits.launch_rows, &attend));
+    attend.way.skips = skips;
     uint32_t index = find_plan(room, attend.way, &made);
     PlanJob plan = plan_of(*room, index, attend.way, b->state->overlap);
     if (!made && index != KEPT_PLANS)

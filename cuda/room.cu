@@ -83,6 +83,7 @@ static void carve_step(const Limits &l, Carver *c, Room *room) {
         c->take<uint32_t>(launches_of(l, l.rows) * (l.launch_rows / l.block_rows) + blocks + 1);
     room->pieces[0] = c->take<AppendPiece>(l.groups);
     room->pieces[1] = c->take<AppendPiece>(l.runs);
+    room->tiles = c->take<RowTile>(l.tiles);
     room->step_bytes = c->at;
 }
 
@@ -134,6 +135,11 @@ void place_room(const State *s, const Limits &l, bool keeps, uint8_t *memory, Ro
     room->q_half = c.take<int32_t>(most.item_rows);
     room->n_arrived = (uint32_t)most.items;
     room->arrived = c.take<uint32_t>(most.items);
+    uint64_t parts = l.tiles ? s->n_sms : 0;
+    room->tile_partial = c.take<float>(parts * TILE_ROWS * s->v_dim);
+    room->tile_states = c.take<float4>(parts * TILE_WARPS * 32);
+    room->tile_arrived = c.take<uint32_t>(parts * TILE_WARPS);
+    room->n_tile_arrived = (uint32_t)parts * TILE_WARPS;
     room->bytes = c.at;
 }
 
@@ -147,6 +153,7 @@ tq_status open_room(State *s, const Limits &limits, Room *room) {
     place_room(s, limits, true, memory, room);
     TQI_CUDA(cudaEventCreateWithFlags(&room->done, cudaEventDisableTiming));
     TQI_CUDA(cudaMemset(room->arrived, 0, room->n_arrived * sizeof *room->arrived));
+    TQI_CUDA(cudaMemset(room->tile_arrived, 0, room->n_tile_arrived * sizeof(uint32_t)));
     return check(cudaEventRecord(room->done, nullptr), "marking the workspace");
 }
 

@@ -9,6 +9,7 @@
 #include "attend/attend_job.h"
 #include "attend/fast_job.h"
 #include "encode/encode_job.h"
+#include "prefill/prefill_job.h"
 
 namespace tqi {
 
@@ -22,6 +23,7 @@ struct Limits {
     uint32_t launch_rows; /* a multiple of block_rows */
     uint32_t block_rows;
     uint32_t groups, runs; /* pieces of appends */
+    uint32_t tiles;        /* of query rows for prefill kernels */
 };
 
 /* Kernels that the layers of a cache have, as far as they differ in their use of memory. */
@@ -41,7 +43,13 @@ struct Room {
     size_t bytes;
     size_t step_bytes; /* of what plan() uploads, at the start of memory */
     StepView step;
-    AppendPiece *pieces[2];  /* cut at token groups, at pages */
+    AppendPiece *pieces[2]; /* cut at token groups, at pages */
+    RowTile *tiles;
+    /* Of prefill kernels, where the batch has tiles: */
+    float *tile_partial;
+    float4 *tile_states;
+    uint32_t *tile_arrived; /* zeros between launches */
+    uint32_t n_tile_arrived;
     Schedule plans[N_PLANS]; /* of the first launch; the last has one launch only */
     size_t plan_bytes;       /* from launch to launch */
     tqi_way ways[KEPT_PLANS];

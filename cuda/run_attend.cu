@@ -110,6 +110,23 @@ tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &c
     return TQ_OK;
 }
 
+void make_prefill(const State *s, const Room *room, const tqi_attend_call &call,
+                  const PrefillKernel **kernel, PrefillJob *job) {
+    *job = PrefillJob{};
+    *kernel = nullptr;
+    /* invariant: whether rows are many must not matter */
+    if (call.invariant || call.window || call.softcap != 0 || !layer_of(call.layer)->prefill)
+        return;
+    *kernel = layer_of(call.layer)->prefill;
+    fill_job(s, room, call, &job->call);
+    job->call.v_unit = step_of(job->call.v);
+    job->k_step = step_of(job->call.k);
+    job->workers = s->n_sms;
+    job->partial = room->tile_partial;
+    job->states = room->tile_states;
+    job->arrived = room->tile_arrived;
+}
+
 tq_status run_launch(const Attend &attend, cudaStream_t stream) {
     const FastJob &job = attend.job;
     if (job.whole)
@@ -176,7 +193,28 @@ static tq_status attend_block(State *s, const tqi_attend_job *from, const PageId
     return run_launch(attend, stream);
 }
 
+/* All query tokens of a call in tiles; *done: whether they could go this way. */
+static tq_status attend_tiles(State *s, const tqi_attend_job *from, cudaStream_t stream,
+                              bool *done) {
+    const PrefillKernel *kernel;
+    PrefillJob job;
+    const tqi_page_view &view = from->call.view;
+    make_prefill(s, &s->one, from->call, &kernel, &job);
+    *done = kernel && takes_tiles(from->n_queries, from->call.group);
+    if (!*done)
+        return TQ_OK;
+    job.segment = tqi_segment{view.length, 0, from->n_queries, 0, 0, 0};
+    job.table = s->table;
+    job.most_tiles = row_tiles(from->n_queries, from->call.group);
+    TQI_TRY(upload_table(view.pages, tqi_ceil(view.length, view.page_tokens), s->table, stream));
+    return kernel->run(job, stream);
+}
+
 static tq_status attend_on(State *s, const tqi_attend_job *from, cudaStream_t stream) {
+    bool done;
+    TQI_TRY(attend_tiles(s, from, stream, &done));
+    if (done)
+        return TQ_OK;
     const tqi_page_view &view = from->call.view;
     const uint64_t n_pages = tqi_ceil(view.length, view.page_tokens);
     const uint32_t block = s->one.limits.rows;

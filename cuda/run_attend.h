@@ -17,6 +17,9 @@ struct Attend {
 /* few_rows: most query rows of the launch. */
 tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &call,
                       uint32_t few_rows, Attend *out);
+/* The same for many rows: NULL in *kernel where the call has to go without. */
+void make_prefill(const State *s, const Room *room, const tqi_attend_call &call,
+                  const PrefillKernel **kernel, PrefillJob *job);
 /* Over the rows of job.call.range by the plan in job.call.schedule. */
 tq_status run_launch(const Attend &attend, cudaStream_t stream);
 /* Over the first `rows` rows of the room's step, launch by launch. A plan with one place for all

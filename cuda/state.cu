@@ -193,7 +193,7 @@ static Limits limits_of_one(const State *s) {
     const uint32_t most_rows = 16384, most_queries = 8;
     uint32_t queries = most_rows / s->n_q_heads;
     queries = queries < 1 ? 1 : queries > most_queries ? most_queries : queries;
-    return Limits{1, queries, queries, queries, 0, 0};
+    return Limits{1, queries, queries, queries, 0, 0, has_prefill() ? 1u : 0u};
 }
 
 /* Whether the layers so far need less memory than one with this kernel. */
@@ -236,6 +236,17 @@ static tq_status make_room(State *s, const tqi_layer *layer) {
     return open_room(s, limits_of_one(s), &s->one);
 }
 
+/* The kernel for many query rows, where the GPU has one. */
+static tq_status make_prefill_ready(const State *s, tqi_layer *layer) {
+    LayerState *l = layer_of(layer);
+    DeviceGuard guard(s->index);
+    TQI_TRY(guard.status());
+    TQI_TRY(open_prefill(l->side[0], l->side[1], &l->prefill));
+    layer->kernel_name[TQ_OP_PREFILL] =
+        l->prefill ? l->prefill->name : layer->kernel_name[TQ_OP_SCORE];
+    return TQ_OK;
+}
+
 tq_status set_layer(void *opened, tqi_layer *layer) {
     State *s = state_of(opened);
     Section sections[2 * SECTIONS];
@@ -250,6 +261,7 @@ tq_status set_layer(void *opened, tqi_layer *layer) {
     fill_byte_table(&layer->k, l->table[0]);
     fill_byte_table(&layer->v, l->table[1]);
     TQI_TRY(set_sinks(s, l, bytes, layer->sinks));
+    TQI_TRY(make_prefill_ready(s, layer));
     return make_room(s, layer);
 }
 

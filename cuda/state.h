@@ -4,6 +4,7 @@
 
 #include "host.h"
 #include "params.h"
+#include "prefill/prefill_job.h"
 #include "room.h"
 
 extern "C" {
@@ -37,9 +38,10 @@ struct State {
 
 struct LayerState {
     Side side[2];
-    const float *sinks;   /* device: [n_q_heads] logits, NaN = none; the address stays */
-    uint32_t table[2][2]; /* K, V: values of the book as bytes */
-    uint8_t *block;       /* device: signs, matrices, means, scales */
+    const float *sinks;           /* device: [n_q_heads] logits, NaN = none; the address stays */
+    uint32_t table[2][2];         /* K, V: values of the book as bytes */
+    const PrefillKernel *prefill; /* for many query rows; NULL = none */
+    uint8_t *block;               /* device: signs, matrices, means, scales */
     size_t block_bytes;
 };
 

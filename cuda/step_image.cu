@@ -5,19 +5,29 @@ namespace tqi {
 namespace {
 
 /* Query rows of a sequence as segments that end at multiples of block_rows. */
-uint32_t write_segments(const StepImage &image, const tqi_step_seq &seq, uint32_t ids, uint32_t n) {
+uint32_t write_segments(const StepImage &image, const tqi_step_seq &seq, uint32_t ids,
+                        uint32_t tiled, uint32_t n) {
     const uint32_t block = image.room->limits.block_rows;
     tqi_segment *segments = image.at(image.room->step.segments);
     uint32_t *row_segment = image.at(image.room->step.row_segment);
     for (uint32_t first = 0, count; first < seq.n_query; first += count) {
         uint32_t row = seq.query_row + first;
         count = (uint32_t)tqi_least(seq.n_query - first, block - row % block);
-        segments[n] =
-            tqi_segment{seq.length + seq.n_append, ids, count, row, seq.n_query - first - count, 0};
+        segments[n] = tqi_segment{seq.length + seq.n_append,   ids,  count, row,
+                                  seq.n_query - first - count, tiled};
         for (uint32_t i = 0; i < count; i++)
             row_segment[row + i] = n;
         n++;
     }
+    return n;
+}
+
+/* All query tokens of a sequence in tiles. */
+uint32_t write_tiles(RowTile *to, const tqi_step_seq &seq, uint32_t ids, uint32_t group,
+                     uint32_t n) {
+    tqi_segment segment = {seq.length + seq.n_append, ids, seq.n_query, seq.query_row, 0, 1};
+    for (uint64_t row = 0; row < (uint64_t)seq.n_query * group; row += TILE_ROWS)
+        to[n++] = RowTile{segment, (uint32_t)row, {0, 0, 0}};
     return n;
 }
 
@@ -47,25 +57,32 @@ uint32_t write_pieces(AppendPiece *to, const tqi_step_seq &seq, uint64_t page_to
 
 } /* namespace */
 
-void write_step(const StepImage &image, const tqi_step &step, uint64_t page_tokens,
-                uint32_t n_pieces[2]) {
+StepCounts write_step(const StepImage &image, const tqi_step &step, uint64_t page_tokens,
+                      uint32_t group) {
     const Room &room = *image.room;
     uint32_t *table = reinterpret_cast<uint32_t *>(image.memory + room.step_bytes);
     uint32_t n_segments = 0, n_ids = 0;
-    n_pieces[0] = n_pieces[1] = 0;
+    StepCounts counts = {};
     for (uint32_t i = 0; i < step.n_seqs; i++) {
         const tqi_step_seq &seq = step.seqs[i];
         uint64_t n_pages = pages_of_step(seq, page_tokens);
-        n_segments = write_segments(image, seq, n_ids, n_segments);
+        bool tiled = room.limits.tiles && takes_tiles(seq.n_query, group);
+        n_segments = write_segments(image, seq, n_ids, tiled, n_segments);
+        if (tiled)
+            counts.tiles = write_tiles(image.at(room.tiles), seq, n_ids, group, counts.tiles);
+        else
+            counts.plain_rows += seq.n_query;
         for (int unit = 0; unit < 2; unit++)
-            n_pieces[unit] = write_pieces(image.at(room.pieces[unit]), seq, page_tokens,
-                                          unit ? (uint32_t)page_tokens : group_tokens(page_tokens),
-                                          n_pieces[unit]);
+            counts.pieces[unit] = write_pieces(
+                image.at(room.pieces[unit]), seq, page_tokens,
+                unit ? (uint32_t)page_tokens : group_tokens(page_tokens), counts.pieces[unit]);
         memcpy(table + n_ids, seq.pages, n_pages * sizeof *table);
         n_ids += (uint32_t)n_pages;
     }
     write_blocks(image, step.query_rows, n_segments);
-    *image.at(room.step.head) = StepHead{image.table, step.query_rows, n_pieces[0], n_pieces[1]};
+    *image.at(room.step.head) =
+        StepHead{image.table, step.query_rows, counts.pieces[0], counts.pieces[1], counts.tiles};
+    return counts;
 }
 
 } /* namespace tqi */

@@ -31,9 +31,15 @@ static inline uint32_t group_tokens(uint64_t page_tokens) {
     return (uint32_t)tqi_least(page_tokens, TQI_GROUP_MAX);
 }
 
-/* n_pieces: of the appends, cut at token groups and at pages. */
-void write_step(const StepImage &image, const tqi_step &step, uint64_t page_tokens,
-                uint32_t n_pieces[2]);
+struct StepCounts {
+    uint32_t pieces[2];  /* of the appends, cut at token groups and at pages */
+    uint32_t tiles;      /* of query rows that prefill kernels can take */
+    uint32_t plain_rows; /* query tokens of the other sequences */
+};
+
+/* group: query heads of a kv head. */
+StepCounts write_step(const StepImage &image, const tqi_step &step, uint64_t page_tokens,
+                      uint32_t group);
 
 } /* namespace tqi */
 

@@ -41,8 +41,9 @@ extern uint32_t context_flags; /* TQ_CONTEXT_* of the runs to come */
 struct bench {
     const char *variant;
     uint32_t batch, group, dim;
-    uint64_t tokens; /* of every sequence; of the longest of a ragged batch */
-    uint32_t ragged; /* sequence i of n has (i + 1) / n of the tokens */
+    uint64_t tokens;  /* of every sequence; of the longest of a ragged batch */
+    uint32_t ragged;  /* sequence i of n has (i + 1) / n of the tokens */
+    uint32_t queries; /* query tokens of a sequence, causal; 0 = one */
 };
 
 /* A cache with sets of sequences in pages of random order, and a batch for every set. */

@@ -1,10 +1,12 @@
 /*
- * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --logits | --snapshots] [--paged]
- * [--case VARIANT,BATCH,TOKENS,GROUP,DIM]... [--fp8 native|converted]: decode attention and append
- * on a GPU through tq.h, against a plain read of the same bytes in the same run. With --case the
- * named cases of attention alone (of append where VARIANT is append:NAME), with --append appends
- * alone, with --logits the scores of 4-bit keys alone (logits.h), with --snapshots saving and
- * loading alone, by the clock. bench/gpu_tables.py makes tables and plots of the JSON.
+ * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --logits | --snapshots | --prefill]
+ * [--paged] [--case VARIANT,BATCH,TOKENS,GROUP,DIM[,QUERIES]]... [--fp8 native|converted]: decode
+ * attention, prompts and append on a GPU through tq.h, against a plain read of the same bytes in
+ * the same run. With --case the named cases of attention alone (of append where VARIANT is
+ * append:NAME), with
+ * --append appends alone, with --logits the scores of 4-bit keys alone (logits.h), with --snapshots
+ * saving and loading alone, by the clock, with --prefill prompts alone. bench/gpu_tables.py makes
+ * tables and plots of the JSON.
  *
  * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
  * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan
@@ -50,10 +52,11 @@ static void print_json(const char *op, const struct run *r, double ms, double re
         return;
     fprintf(json,
             "%s\n{\"op\": \"%s\", \"variant\": \"%s\", \"batch\": %u, \"tokens\": %llu, "
-            "\"ragged\": %u, \"group\": %u, \"dim\": %u, \"kv_heads\": %d, \"ms\": %.6f, "
+            "\"ragged\": %u, \"queries\": %u, \"group\": %u, \"dim\": %u, \"kv_heads\": %d, "
+            "\"ms\": %.6f, "
             "\"bytes\": %.0f, \"read_ms\": %.6f, \"kernel\": \"%s\"}",
             json_rows++ ? "," : "", op, r->b.variant, r->b.batch, (unsigned long long)r->b.tokens,
-            r->b.ragged, r->b.group, r->b.dim, HEADS, ms, r->bytes, read,
+            r->b.ragged, r->b.queries, r->b.group, r->b.dim, HEADS, ms, r->bytes, read,
             tq_cache_kernel_name(r->cache, 0, strstr(op, "append") ? TQ_OP_ENCODE_K : TQ_OP_SCORE));
     (void)fflush(json); /* a run that is stopped leaves its rows */
 }
@@ -121,6 +124,21 @@ static void run_append(const char *variant, uint32_t batch, uint32_t tokens, uin
     close_run(&r);
 }
 
+/* Prompts: the last `queries` tokens of a sequence of `tokens` attend, causal. */
+static void run_prefill(struct bench b) {
+    struct run r;
+    open_run(&r, b, 0);
+    double pairs = (double)b.queries * ((double)b.tokens - ((double)b.queries - 1) / 2);
+    double flop = 4.0 * b.batch * HEADS * b.group * b.dim * pairs;
+    double ms = time_graph(attend_once, &r, r.sets, r.sets > 4 ? r.sets : 4);
+    printf("prefill %-8s %3u x %5u of %6llu  group %2u dim %3u  %8.4f ms  %6.1f TFLOP/s\n",
+           b.variant, b.batch, b.queries, (unsigned long long)b.tokens, b.group, b.dim, ms,
+           flop / ms / 1e9);
+    fflush(stdout);
+    print_json("prefill", &r, ms, 0);
+    close_run(&r);
+}
+
 static void print_logits(const struct logits_row *r) {
     printf("logits 4 bits %3u x %6u  group %2u dim 128  %8.4f ms  error %.1e  reads of the keys: "
            "4 bits %.4f bf16 %.4f (%.2fx) f32 %.4f ms (%.2fx)\n",
@@ -153,17 +171,17 @@ static void run_more(void) {
     static const uint32_t groups[] = {1, 4, 16};
     for (size_t v = 4; v < N_VARIANTS; v += 2) {
         for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
-            run_attend((struct bench){variants[v], 64, groups[g], 128, 32768, 0});
-        run_attend((struct bench){variants[v], 1, 8, 128, 131072, 0});
-        run_attend((struct bench){variants[v], 64, 8, 128, 32768, 1});
-        run_attend((struct bench){variants[v], 16, 8, 128, 32768, 1});
+            run_attend((struct bench){variants[v], 64, groups[g], 128, 32768, 0, 0});
+        run_attend((struct bench){variants[v], 1, 8, 128, 131072, 0, 0});
+        run_attend((struct bench){variants[v], 64, 8, 128, 32768, 1, 0});
+        run_attend((struct bench){variants[v], 16, 8, 128, 32768, 1, 0});
     }
     for (uint32_t dim = 64; dim <= 256; dim += dim < 128 ? 32 : 64)
         if (dim != 128)
-            run_attend((struct bench){"4bit_nc", 32, 8, dim, 32768, 0});
+            run_attend((struct bench){"4bit_nc", 32, 8, dim, 32768, 0, 0});
     for (size_t v = 1; v < N_VARIANTS; v += v == 1 ? 3 : 2)
         for (uint64_t tokens = 1024; tokens <= 131072; tokens *= 4)
-            run_attend((struct bench){variants[v], 16, 8, 128, tokens, 0});
+            run_attend((struct bench){variants[v], 16, 8, 128, tokens, 0, 0});
 }
 
 /* A prompt, a chunk of each of some prompts, one token of each sequence. */
@@ -181,31 +199,50 @@ static void run_appends(int quick) {
             run_append("4bit_nc", 1, 8192, dim);
 }
 
+/* Chunks of prompts over what is compressed already, and how few rows pay. */
+static void run_prefills(int quick) {
+    static const struct {
+        uint32_t queries;
+        uint64_t tokens;
+    } shapes[] = {{2048, 8192 + 2048}, {2048, 32768 + 2048}, {8192, 8192}, {8192, 32768 + 8192}};
+    for (size_t v = 0; v < N_VARIANTS; v++)
+        for (size_t i = 0; i < 4; i++)
+            if (!quick || (v == 4 && i != 2))
+                run_prefill(
+                    (struct bench){variants[v], 1, 8, 128, shapes[i].tokens, 0, shapes[i].queries});
+    for (uint32_t n = 4; n <= 512 && !quick; n *= 2)
+        run_prefill((struct bench){"4bit_nc", 1, 8, 128, 32768, 0, n});
+    for (uint32_t dim = 64; dim <= 256 && !quick; dim *= 4)
+        run_prefill((struct bench){"4bit_nc", 1, 8, dim, 32768, 0, 2048});
+}
+
 static void run_all(int quick) {
     for (size_t v = 0; v < N_VARIANTS; v++) {
-        run_attend((struct bench){variants[v], 1, 8, 128, 32768, 0});
-        run_attend((struct bench){variants[v], 16, 8, 128, 32768, 0});
-        run_attend((struct bench){variants[v], 64, 8, 128, 32768, 0});
+        run_attend((struct bench){variants[v], 1, 8, 128, 32768, 0, 0});
+        run_attend((struct bench){variants[v], 16, 8, 128, 32768, 0, 0});
+        run_attend((struct bench){variants[v], 64, 8, 128, 32768, 0, 0});
         if (quick)
             continue;
-        run_attend((struct bench){variants[v], 4, 8, 128, 32768, 0});
-        run_attend((struct bench){variants[v], 64, 8, 128, 4096, 0});
+        run_attend((struct bench){variants[v], 4, 8, 128, 32768, 0, 0});
+        run_attend((struct bench){variants[v], 64, 8, 128, 4096, 0, 0});
     }
     for (size_t v = 0; v < N_STUDY; v++) {
-        run_attend((struct bench){study[v], 64, 8, 128, 32768, 0});
+        run_attend((struct bench){study[v], 64, 8, 128, 32768, 0, 0});
         if (quick)
             continue;
-        run_attend((struct bench){study[v], 1, 8, 128, 32768, 0});
-        run_attend((struct bench){study[v], 16, 8, 128, 32768, 0});
-        run_attend((struct bench){study[v], 64, 8, 64, 32768, 0});
+        run_attend((struct bench){study[v], 1, 8, 128, 32768, 0, 0});
+        run_attend((struct bench){study[v], 16, 8, 128, 32768, 0, 0});
+        run_attend((struct bench){study[v], 64, 8, 64, 32768, 0, 0});
     }
     run_all_logits();
     if (!quick)
         run_more();
     run_appends(quick);
+    run_prefills(quick);
 }
 
-/* "4bit_nc,64,32768,8,128"; a batch that begins with r is ragged. */
+/* "4bit_nc,64,32768,8,128"; a batch that begins with r is ragged; "4bit_nc,1,32768,8,128,512": the
+ * last 512 tokens as a prompt. */
 static void run_case(char *text) {
     struct bench b = {.variant = strtok(text, ",")};
     char *field[4];
@@ -218,15 +255,19 @@ static void run_case(char *text) {
     b.tokens = strtoull(field[1], NULL, 10);
     b.group = (uint32_t)strtoul(field[2], NULL, 10);
     b.dim = (uint32_t)strtoul(field[3], NULL, 10);
+    const char *queries = strtok(NULL, ",");
+    b.queries = queries ? (uint32_t)strtoul(queries, NULL, 10) : 0;
     if (strncmp(b.variant, "append:", 7) == 0)
         run_append(b.variant + 7, b.batch, (uint32_t)b.tokens, b.dim);
+    else if (b.queries)
+        run_prefill(b);
     else
         run_attend(b);
 }
 
 struct options {
     const char *json, *commit;
-    int quick, append, cases, logits, paged, snapshots;
+    int quick, append, cases, logits, paged, snapshots, prefill;
 };
 
 static struct options read_options(int argc, char **argv) {
@@ -236,6 +277,7 @@ static struct options read_options(int argc, char **argv) {
         o.logits |= strcmp(argv[i], "--logits") == 0;
         o.append |= strcmp(argv[i], "--append") == 0;
         o.paged |= strcmp(argv[i], "--paged") == 0;
+        o.prefill |= strcmp(argv[i], "--prefill") == 0;
         o.snapshots |= strcmp(argv[i], "--snapshots") == 0;
         o.cases |= strcmp(argv[i], "--case") == 0;
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
@@ -272,6 +314,8 @@ int main(int argc, char **argv) {
         time_snapshots();
     else if (o.logits)
         run_all_logits();
+    else if (o.prefill)
+        run_prefills(o.quick);
     else if (o.append)
         run_appends(o.quick);
     else if (!o.cases)

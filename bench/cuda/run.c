@@ -10,6 +10,10 @@ uint32_t context_flags;
 
 /* ---- sequences ------------------------------------------------------------------------------ */
 
+static uint32_t queries_of(const struct bench *b) {
+    return b->queries ? b->queries : 1;
+}
+
 uint64_t run_length(const struct bench *b, uint32_t index) {
     return b->ragged ? (b->tokens * (index + 1) + b->batch - 1) / b->batch : b->tokens;
 }
@@ -60,12 +64,13 @@ static void fill_sets(struct run *r) {
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* One query row for every sequence. A first step outside of any graph loads the code. */
+/* A first step outside of any graph loads the code. */
 static void plan_sets(struct run *r, uint32_t new_tokens) {
     uint32_t n = r->b.batch, *counts = malloc(2 * n * sizeof *counts);
+    uint32_t most = new_tokens > queries_of(&r->b) ? new_tokens : queries_of(&r->b);
     for (uint32_t i = 0; i < n; i++) {
         counts[i] = new_tokens;
-        counts[n + i] = 1;
+        counts[n + i] = queries_of(&r->b);
     }
     for (uint32_t set = 0; set < r->sets; set++) {
         tq_batch_desc desc = {.struct_size = sizeof desc,
@@ -73,7 +78,7 @@ static void plan_sets(struct run *r, uint32_t new_tokens) {
                               .seqs = r->seqs + (size_t)set * n,
                               .n_append = counts,
                               .n_query = counts + n};
-        TQ(tq_batch_create(r->cache, n, new_tokens > 1 ? n * new_tokens : n, &r->batches[set]));
+        TQ(tq_batch_create(r->cache, n, n * most, &r->batches[set]));
         TQ(tq_batch_plan(r->batches[set], &desc, stream));
         step_once(r, set);
         TQ(tq_batch_cancel(r->batches[set]));
@@ -92,11 +97,15 @@ void append_once(void *arg, uint32_t set) {
 
 void attend_once(void *arg, uint32_t set) {
     struct run *r = arg;
-    TQ(tq_batch_attend(r->batches[set], 0, NULL, &r->q, &r->out, NULL, stream));
+    tq_attend_params params = {.struct_size = sizeof params,
+                               .flags = r->b.queries ? TQ_ATTEND_CAUSAL : 0};
+    TQ(tq_batch_attend(r->batches[set], 0, &params, &r->q, &r->out, NULL, stream));
 }
 
 void step_once(void *arg, uint32_t set) {
-    append_once(arg, set);
+    struct run *r = arg;
+    if (r->new_tokens)
+        append_once(arg, set);
     attend_once(arg, set);
 }
 
@@ -144,7 +153,7 @@ void open_run(struct run *r, struct bench b, uint32_t new_tokens) {
     r->new_tokens = new_tokens;
     TQ(tq_context_create(&context, &r->context));
     create_cache(r, new_tokens);
-    size_t elements = (size_t)b.batch * HEADS * b.group * b.dim;
+    size_t elements = (size_t)b.batch * queries_of(&b) * HEADS * b.group * b.dim;
     r->q = (tq_rows_in){.data = copy_data(elements), .dtype = TQ_BF16};
     r->out = (tq_rows_out){.data = copy_data(elements), .dtype = TQ_BF16};
     fill_sets(r);

@@ -20,6 +20,7 @@ struct StepHead {
     const uint32_t *table;     /* page ids of all sequences; can move from step to step */
     uint32_t n_rows;           /* query rows */
     uint32_t n_groups, n_runs; /* pieces of appends, encode_job.h */
+    uint32_t n_tiles;          /* of query rows, prefill_job.h */
 };
 
 /* The step in device memory. */

@@ -148,7 +148,7 @@ __device__ void place_rows(const PlanJob &job, Range range, uint32_t first_row) 
             place.first_item = cut.first_item;
             place.items_per_head = cut.items_per_head;
             place.query = first_row + i - job.step.segments[segment].query_row;
-            place.exists = 1;
+            place.exists = !(job.way.skips && job.step.segments[segment].tiled);
         }
         range.schedule.rows[i] = place;
     }
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(THREADS)
     for (uint32_t i = threadIdx.x; i < segment.n_queries; i += THREADS)
         job.step.row_segment[segment.query_row + i] = 0;
     if (threadIdx.x == 0) {
-        StepHead head = {table, segment.query_row + segment.n_queries, 0, 0};
+        StepHead head = {table, segment.query_row + segment.n_queries, 0, 0, 0};
         *job.step.head = head;
         job.step.segments[0] = segment;
     }

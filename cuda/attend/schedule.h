@@ -33,7 +33,7 @@ struct tqi_segment {
     uint32_t n_queries; /* not 0 */
     uint32_t query_row; /* of its first query in the callers' arrays */
     uint32_t behind;    /* query tokens of the sequence behind the last of the segment */
-    uint32_t reserved;
+    uint32_t tiled;     /* its sequence has so many rows that prefill kernels can take them */
 };
 
 /* What decides how a launch is cut, beside the segments. */
@@ -45,8 +45,10 @@ struct tqi_way {
     uint32_t n_workers; /* workers of the row way */
     uint32_t page_tokens;
     uint32_t causal;
-    uint32_t fixed;  /* parts depend on the segment alone */
-    uint32_t whole;  /* block way, and items without tiles have a part as well */
+    uint32_t fixed; /* parts depend on the segment alone */
+    uint32_t whole; /* block way, and items without tiles have a part as well */
+    uint32_t skips; /* tiled segments, which prefill kernels take */
+    uint32_t reserved;
     uint64_t window; /* last tokens that a query sees; 0 = all */
 };
 
@@ -129,6 +131,8 @@ TQI_BOTH uint64_t tqi_n_tiles(const struct tqi_way *way, const struct tqi_cut *c
 TQI_BOTH struct tqi_cut tqi_cut_segment(const struct tqi_way *way, const struct tqi_segment *s) {
     struct tqi_cut cut = {0, 0, 0, 0, 0, 0, 0};
     uint64_t from, later;
+    if (way->skips && s->tiled)
+        return cut;
     uint64_t to = tqi_visible(s, way->causal, way->window, s->n_queries - 1, &later);
     (void)tqi_visible(s, way->causal, way->window, 0, &from);
     cut.items_per_head = tqi_items_per_head(way, s->n_queries);

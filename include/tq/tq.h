@@ -605,10 +605,11 @@ TQ_API tq_status tq_cache_get_stats(const tq_cache *cache, tq_cache_stats *out);
 typedef int32_t tq_op;
 /** The values of ::tq_op. */
 enum {
-    TQ_OP_ENCODE_K = 0,  /**< Key rows to codes in a page. */
-    TQ_OP_ENCODE_V = 1,  /**< Value rows to codes in a page. */
-    TQ_OP_SCORE = 2,     /**< Queries times key codes. */
-    TQ_OP_ACCUMULATE = 3 /**< Probabilities times value codes. */
+    TQ_OP_ENCODE_K = 0,   /**< Key rows to codes in a page. */
+    TQ_OP_ENCODE_V = 1,   /**< Value rows to codes in a page. */
+    TQ_OP_SCORE = 2,      /**< Queries times key codes. */
+    TQ_OP_ACCUMULATE = 3, /**< Probabilities times value codes. */
+    TQ_OP_PREFILL = 4     /**< Both, for many query rows of a sequence. */
 };
 /** @brief Name of the kernel that runs, for instance "tqk_score_lm4_ref".
  *  @param cache a cache @param layer below n_layers @param op a ::tq_op

@@ -10,6 +10,7 @@ static void set_names(struct tqi_layer *layer) {
     layer->kernel_name[TQ_OP_ENCODE_V] = layer->encode_v->encode[v].name;
     layer->kernel_name[TQ_OP_SCORE] = layer->attend->score[k].name;
     layer->kernel_name[TQ_OP_ACCUMULATE] = layer->attend->accumulate[v].name;
+    layer->kernel_name[TQ_OP_PREFILL] = layer->attend->score[k].name;
 }
 
 static tq_status select_kernels(const struct tqi_device *device, const struct tqi_kernels *kernels,

@@ -5,7 +5,7 @@
 #include "kernel/kernel.h"
 
 /* Number of tq_op values. */
-enum { TQI_OP_LIMIT = 4 };
+enum { TQI_OP_LIMIT = 5 };
 
 struct tqi_layer {
     uint32_t n_kv_heads;

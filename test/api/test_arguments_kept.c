@@ -239,13 +239,13 @@ static void test_status_names(void **state) {
 }
 
 static void test_kernel_names(void **state) {
-    static const tq_op ops[] = {-1, 4, 5, 1000, INT32_MAX, INT32_MIN};
+    static const tq_op ops[] = {-1, TQ_OP_PREFILL + 1, 6, 1000, INT32_MAX, INT32_MIN};
     (void)state;
     for (uint32_t i = 0; i < tq_variant_count(); i++) {
         struct rig rig = {.ctx = NULL};
         tq_cache_config c = plain_config(variant_at(i).id, DIM, 1, 1);
         rig_open(&rig, &c);
-        for (tq_op op = TQ_OP_ENCODE_K; op <= TQ_OP_ACCUMULATE; op++) {
+        for (tq_op op = TQ_OP_ENCODE_K; op <= TQ_OP_PREFILL; op++) {
             const char *name = tq_cache_kernel_name(rig.cache, 0, op);
             assert_non_null(name);
             assert_true(strncmp(name, "tqk_", 4) == 0);

@@ -101,7 +101,7 @@ static void test_kernel_names(void **state) {
             assert_null(tq_cache_kernel_name(NULL, 0, TQ_OP_SCORE));
             assert_null(tq_cache_kernel_name(r.cache, 3, TQ_OP_SCORE));
             assert_null(tq_cache_kernel_name(r.cache, 0, -1));
-            assert_null(tq_cache_kernel_name(r.cache, 0, TQ_OP_ACCUMULATE + 1));
+            assert_null(tq_cache_kernel_name(r.cache, 0, TQ_OP_PREFILL + 1));
             assert_null(tq_cache_kernel_name(r.cache, 0, INT32_MIN));
             rig_close(&r);
         }

@@ -62,6 +62,9 @@ void pair_destroy(struct pair *p);
 tq_seq pair_seq(struct pair *p);
 /* Appends n random rows of a type; bad: with NaNs, infinities, zero and extreme rows. */
 void pair_append(struct pair *p, tq_seq seq, uint32_t n, tq_dtype dtype, int bad);
+/* Of a call with n query tokens for a sequence, which prefill kernels may take: their operands are
+ * single 16-bit floats. */
+double pair_tolerance(const struct pair *p, uint32_t n_queries);
 /* Compares all pages byte for byte: one check. */
 void pair_check_pages(struct pair *p, tq_seq seq, const char *what);
 /* Compares the decoded rows: one check. */
@@ -88,6 +91,7 @@ void check_walks(void);
 void check_device(void);
 void check_batches(void);
 void check_windows(void);
+void check_prefill(void);
 void check_random(void);
 void check_fp8(void);
 void check_special(void);

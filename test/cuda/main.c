@@ -1,8 +1,8 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, fp8, special, batches, windows, paged, merge, cases, sequences, snapshots, walks,
- * device, random; all without arguments. The groups sanitize, sanitize_fp8, sanitize_batches,
- * sanitize_bytes and sanitize_paged repeat a little of everything for tools that are slow. Skips
- * where there is no GPU. */
+ * attention, fp8, special, batches, windows, prefill, paged, merge, cases, sequences, snapshots,
+ * walks, device, random; all without arguments. The groups sanitize, sanitize_fp8,
+ * sanitize_batches, sanitize_bytes and sanitize_paged repeat a little of everything for tools that
+ * are slow. Skips where there is no GPU. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +22,7 @@ static const struct {
               {"fp8", check_fp8},
               {"special", check_special},
               {"windows", check_windows},
+              {"prefill", check_prefill},
               {"paged", check_paged},
               {"merge", check_merge},
               {"cases", check_cases},

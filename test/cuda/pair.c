@@ -63,6 +63,14 @@ static double tolerance_of(const struct pair *p) {
     return fp8 ? 2e-3 : 2e-4;
 }
 
+double pair_tolerance(const struct pair *p, uint32_t n_queries) {
+    const char *few = tq_cache_kernel_name(p->gpu, 0, TQ_OP_SCORE);
+    const char *many = tq_cache_kernel_name(p->gpu, 0, TQ_OP_PREFILL);
+    uint32_t rows = n_queries * (p->config.n_q_heads / p->config.n_kv_heads);
+    int tiles = strcmp(few, many) != 0 && rows >= 128;
+    return tiles && p->tolerance < 2e-3 ? 2e-3 : p->tolerance;
+}
+
 int pair_create(struct pair *p, tq_cache_config config, tq_format k, tq_format v) {
     memset(p, 0, sizeof *p);
     p->formats.k_format = k;
@@ -277,10 +285,11 @@ static void compare_attention(struct pair *p, tq_seq seq, uint32_t n_queries,
     GPU_OK(tq_attend(p->cpu, seq, 0, n_queries, &params, &q->cpu, &rows, a.lse, NULL));
     struct result b = run_gpu(p, seq, n_queries, &params, &q->gpu, n_out, n_lse);
     double out = gpu_error(b.out, a.out, n_out), lse = gpu_error(b.lse, a.lse, n_lse);
+    double tolerance = pair_tolerance(p, n_queries);
     gpu_error_seen(p->formats.k_format, p->formats.v_format, fmax(out, lse));
-    gpu_expect(out <= p->tolerance && lse <= p->tolerance,
+    gpu_expect(out <= tolerance && lse <= tolerance,
                "%s: attention differs by %.2e, lse by %.2e (at most %.0e)", what, out, lse,
-               p->tolerance);
+               tolerance);
     free(a.out);
     free(a.lse);
     free(b.out);

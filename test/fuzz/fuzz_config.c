@@ -78,7 +78,7 @@ static void check_made(const tq_cache *cache, size_t held, const tq_footprint *n
     MUST(need->page_tokens == got.page_tokens);
     MUST(need->host_bytes == held && need->device_bytes == 0);
     MUST(need->bytes_per_token * got.page_tokens >= need->bytes_per_page);
-    for (tq_op op = TQ_OP_ENCODE_K; op <= TQ_OP_ACCUMULATE; op++)
+    for (tq_op op = TQ_OP_ENCODE_K; op <= TQ_OP_PREFILL; op++)
         MUST(tq_cache_kernel_name(cache, got.n_layers - 1, op) != NULL);
     MUST(tq_cache_kernel_name(cache, got.n_layers, TQ_OP_SCORE) == NULL);
 }
