@@ -1,6 +1,7 @@
 /* Finding a GPU, and its entry in the table of lib/device. */
 #include "attend/fast_job.h"
 #include "encode/encode_job.h"
+#include "encode/key_job.h"
 #include "state.h"
 
 namespace tqi {
@@ -56,6 +57,8 @@ static tq_status select_kernels(const tqi_device *device, const tqi_kernels *ker
                                             layer->k.layout, layer->v.layout);
     layer->kernel_name[TQ_OP_ENCODE_K] = encoder ? encoder : "tqk_encode_any";
     layer->kernel_name[TQ_OP_ENCODE_V] = layer->kernel_name[TQ_OP_ENCODE_K];
+    if (encoder && takes_keys(layer->k.layout))
+        layer->kernel_name[TQ_OP_ENCODE_K] = key_encoder_name(layer->k.layout);
     layer->kernel_name[TQ_OP_SCORE] = fast ? fast->name : "tqk_attend_any";
     layer->kernel_name[TQ_OP_ACCUMULATE] = layer->kernel_name[TQ_OP_SCORE];
     return TQ_OK;

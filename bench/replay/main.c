@@ -1,8 +1,8 @@
 /*
- * replay [--live] [--seed N] TIMES.json: requests served by a scheduler over a pool of fixed
+ * replay [--live] [--seed N] TIMES.json...: requests served by a scheduler over a pool of fixed
  * memory, for several variants of the cache; prints tables in Markdown. With times measured by
- * bench_cuda around a model of the rest of a decoder, or with --live, without a file, in real
- * steps on this CPU.
+ * bench_cuda, and by peers_torch.py, around a model of the rest of a decoder, or with --live in
+ * real steps on this CPU.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +17,27 @@ enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
 /* The shape of Qwen3-32B; the machine's rates are those that docs/PERFORMANCE.md names. */
 static const struct model model = {"32B", 32.8e9, 64, 64, 128};
-static const struct machine machine = {4.3e12, 7.9e14, 5.5e14, 141e9, 12e9};
+static const struct machine machine = {4.3e12, 7.9e14, 141e9, 12e9};
 
 /* What is asked and answered: little and little, little and much, much and little. */
 static const struct lengths chat_prompt = {1000, 1.0, 32768}, chat_answer = {250, 0.8, 2048};
 static const struct lengths thought_prompt = {500, 0.8, 8192}, thought_answer = {4000, 0.6, 16384};
 static const struct lengths text_prompt = {12000, 0.7, 65536}, text_answer = {400, 0.6, 2048};
+
+/* Files of times. */
+struct files {
+    const char **paths;
+    int n;
+};
+
+static int read_variant(const struct files *files, const char *variant, struct times *out) {
+    int status = read_times(files->paths, files->n, variant, out);
+    if (status)
+        fprintf(stderr, "replay: the files lack times of %s\n", variant);
+    out->model = &model;
+    out->machine = &machine;
+    return status;
+}
 
 /* ---- lines of the tables --------------------------------------------------------------------- */
 
@@ -91,19 +106,15 @@ static void nothing(void *arg, uint32_t request) {
     (void)request;
 }
 
-static int run_modelled(const struct load *load, uint32_t most_running, const char *path) {
+static int run_modelled(const struct load *load, uint32_t most_running, const struct files *files) {
     struct line first;
     memset(&first, 0, sizeof first);
     for (int v = 0; v < N_VARIANTS; v++) {
         struct times times;
         struct line l;
         struct limits limits = {.most_running = most_running, .step_tokens = 2048};
-        if (read_times(path, variants[v], &times)) {
-            fprintf(stderr, "replay: %s has no times of %s\n", path, variants[v]);
+        if (read_variant(files, variants[v], &times))
             return -1;
-        }
-        times.model = &model;
-        times.machine = &machine;
         limits.pages = modelled_pages(&times, page_bytes(variants[v], &limits.page_tokens));
         limits.reserve = limits.pages / 100;
         if (run_line(load, &limits, &(struct engine){modelled_step, nothing, &times}, &l))
@@ -115,16 +126,14 @@ static int run_modelled(const struct load *load, uint32_t most_running, const ch
     return 0;
 }
 
-static void print_pools(const char *path) {
+static void print_pools(const struct files *files) {
     printf("\n| variant | bytes a token | tokens that fit | 4K requests | 32K requests |\n"
            "|---|---|---|---|---|\n");
     for (int v = 0; v < N_VARIANTS; v++) {
         struct times times;
         uint32_t page_tokens = 0;
-        if (read_times(path, variants[v], &times))
+        if (read_variant(files, variants[v], &times))
             continue;
-        times.model = &model;
-        times.machine = &machine;
         double bytes = page_bytes(variants[v], &page_tokens);
         uint64_t pages = modelled_pages(&times, bytes), tokens = pages * page_tokens;
         printf("| `%s` | %.0f | %llu | %llu | %llu |\n", variants[v],
@@ -133,7 +142,7 @@ static void print_pools(const char *path) {
     }
 }
 
-static int replay_modelled(const char *path, uint64_t seed) {
+static int replay_modelled(const struct files *files, uint64_t seed) {
     enum { MOST = 1024 };
     const struct {
         struct load load;
@@ -149,10 +158,10 @@ static int replay_modelled(const char *path, uint64_t seed) {
         {{"documents, 1 in 4 s", 0.25, 100, text_prompt, text_answer, seed}, MOST},
         {{"documents, 100 at once", 0, 100, text_prompt, text_answer, seed}, MOST},
     };
-    print_pools(path);
+    print_pools(files);
     print_head("Times measured on the GPU inside a model of the rest:");
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
-        if (run_modelled(&runs[i].load, runs[i].most_running, path))
+        if (run_modelled(&runs[i].load, runs[i].most_running, files))
             return -1;
     return 0;
 }
@@ -200,20 +209,23 @@ static int replay_live(uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-    const char *path = NULL;
+    struct files files = {calloc((size_t)argc, sizeof *files.paths), 0};
     uint64_t seed = 1;
     int live = 0;
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; files.paths && i < argc; i++) {
         if (strcmp(argv[i], "--live") == 0)
             live = 1;
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             seed = strtoull(argv[++i], NULL, 10);
         else
-            path = argv[i];
+            files.paths[files.n++] = argv[i];
     }
-    if (!live && !path) {
-        fprintf(stderr, "replay [--live] [--seed N] TIMES.json\n");
+    if (!live && files.n == 0) {
+        fprintf(stderr, "replay [--live] [--seed N] TIMES.json...\n");
+        free(files.paths);
         return 2;
     }
-    return (live ? replay_live(seed) : replay_modelled(path, seed)) ? 1 : 0;
+    int status = live ? replay_live(seed) : replay_modelled(&files, seed);
+    free(files.paths);
+    return status ? 1 : 0;
 }

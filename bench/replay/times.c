@@ -68,6 +68,8 @@ static int is(const cJSON *row, const char *key, const char *value) {
     return cJSON_IsString(x) && strcmp(x->valuestring, value) == 0;
 }
 
+enum { PROMPT = 8192, CHUNK = 2048 };
+
 /* Whether the row is of sequences of equal length in the model's shape. */
 static int fits(const cJSON *row, const struct times *t, const char *op) {
     return is(row, "variant", t->variant) && is(row, "op", op) && number(row, "dim") == 128 &&
@@ -79,10 +81,21 @@ static double tokens_of(const cJSON *row) {
     return number(row, "batch") * number(row, "tokens");
 }
 
+/* A chunk's attention: by the variant's kernels, or of bf16 by a peer's. */
+static void take_chunk(struct times *t, const cJSON *row) {
+    int peer = cJSON_HasObjectItem(row, "peer"), bf16 = strcmp(t->variant, "bf16") == 0;
+    double tokens = number(row, "tokens");
+    double pairs = CHUNK * (tokens - (CHUNK - 1) / 2.0);
+    if (is(row, "op", "prefill") && number(row, "queries") == CHUNK && number(row, "ms") > 0 &&
+        (bf16 ? peer : fits(row, t, "prefill")))
+        add_point(&t->pair, tokens, number(row, "ms") / 1e3 / pairs);
+}
+
 static void take_row(struct times *t, const cJSON *row, const cJSON *rows) {
     const cJSON *step;
-    if (fits(row, t, "append"))
-        add_point(&t->append, tokens_of(row), number(row, "ms") / 1e3);
+    take_chunk(t, row);
+    if (fits(row, t, "append") && tokens_of(row) == PROMPT)
+        add_point(&t->append, PROMPT, number(row, "ms") / 1e3);
     if (!fits(row, t, "attend"))
         return;
     add_point(&t->attend, tokens_of(row), number(row, "ms") / 1e3);
@@ -94,17 +107,24 @@ static void take_row(struct times *t, const cJSON *row, const cJSON *rows) {
     }
 }
 
-int read_times(const char *path, const char *variant, struct times *out) {
+static int read_file(const char *path, struct times *out) {
     char *text = read_text(path);
     cJSON *all = text ? cJSON_Parse(text) : NULL;
     const cJSON *row, *rows = cJSON_GetObjectItemCaseSensitive(all, "rows");
-    memset(out, 0, sizeof *out);
-    snprintf(out->variant, sizeof out->variant, "%s", variant);
     cJSON_ArrayForEach(row, rows) take_row(out, row, rows);
-    int status = all ? out->attend.n > 1 && out->append.n > 0 ? 0 : -2 : -1;
+    int status = all ? 0 : -1;
     cJSON_Delete(all);
     free(text);
     return status;
+}
+
+int read_times(const char *const *paths, int n, const char *variant, struct times *out) {
+    memset(out, 0, sizeof *out);
+    snprintf(out->variant, sizeof out->variant, "%s", variant);
+    for (int i = 0; i < n; i++)
+        if (read_file(paths[i], out))
+            return -1;
+    return out->attend.n > 1 && out->append.n > 1 && out->pair.n > 0 ? 0 : -2;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -116,25 +136,27 @@ static double rest_of_model(const struct times *t, double tokens) {
     return read > multiply ? read : multiply;
 }
 
-/* Operations of a layer's attention of a chunk over what is before it and itself. */
-static double prompt_operations(const struct model *m, const struct item *item) {
-    double seen = item->append * (item->before + 0.5 * (item->append + 1.0));
-    return 4.0 * m->q_heads * m->head_dim * seen;
+/* A layer's attention of a chunk over what is before it and itself; beyond the longest measured
+ * context a pair takes as long as there. */
+static double chunk_time(const struct times *t, const struct item *item) {
+    double pairs = item->append * (item->before + 0.5 * (item->append + 1.0));
+    double context = (double)item->before + item->append;
+    double longest = t->pair.tokens[t->pair.n - 1];
+    return pairs * time_at(&t->pair, context < longest ? context : longest);
 }
 
 double modelled_step(void *arg, const struct step *step) {
     const struct times *t = arg;
-    double context = 0, tokens = 0, operations = 0;
+    double context = 0, tokens = 0, chunks = 0;
     for (uint32_t i = 0; i < step->n; i++) {
         const struct item *item = &step->items[i];
         tokens += item->append;
         if (item->append == 1)
             context += item->before + 1.0;
         else
-            operations += prompt_operations(t->model, item);
+            chunks += chunk_time(t, item);
     }
-    double layer = time_at(&t->attend, context) + time_at(&t->append, tokens) +
-                   operations / t->machine->attention_per_second;
+    double layer = time_at(&t->attend, context) + time_at(&t->append, tokens) + chunks;
     return t->model->layers * layer + rest_of_model(t, tokens);
 }
 

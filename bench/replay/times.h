@@ -17,7 +17,6 @@ struct model {
 struct machine {
     double bytes_per_second;      /* of a copy */
     double operations_per_second; /* of a matrix product in bf16 */
-    double attention_per_second;  /* of attention of prompts in bf16 */
     double memory, kept;          /* bytes; what cache and weights leave alone */
 };
 
@@ -34,6 +33,7 @@ struct times {
     char variant[16];
     struct curve attend; /* by the tokens of all sequences together, one query each */
     struct curve append; /* by new tokens */
+    struct curve pair;   /* of a query token of a chunk and a token that it sees, by context */
     const struct model *model;
     const struct machine *machine;
 };
@@ -41,9 +41,10 @@ struct times {
 /* Straight lines between the points, the last one goes on; below the first point its time. */
 double time_at(const struct curve *c, double tokens);
 
-/* Reads what the file has of a variant; decodes of one token append as many as they have
- * sequences. Returns 0, -1 when the file cannot be read, -2 when it lacks something. */
-int read_times(const char *path, const char *variant, struct times *out);
+/* Reads what the files have of a variant. Appends: of prompts, and what they add to steps of a
+ * token per sequence. Chunks of prompts: 2048 tokens; those of bf16 are the fastest of the peers'.
+ * Returns 0, -1 when a file cannot be read, -2 when something is lacking. */
+int read_times(const char *const *paths, int n, const char *variant, struct times *out);
 
 /* Seconds of a step; arg is a struct times. */
 double modelled_step(void *arg, const struct step *step);

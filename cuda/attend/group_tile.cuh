@@ -44,7 +44,7 @@ template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
     static constexpr int NT = NT_, D = D_, J = D / 32, HEADS = NT * 4, M = D / 64;
     using Edge = PageEdge<NT>;
     static constexpr int COLUMNS = 8 * query_blocks(NT);
-    static constexpr int CHAINS = NT < 4 && J > 4 ? 4 : NT < 4 ? J : 2, CHAIN = J / CHAINS;
+    static constexpr int CHAINS = NT == 2 && J == 4 ? 4 : 2, CHAIN = J / CHAINS;
     using Layout = typename GroupTileShape<NT_, D_>::Layout;
     using Room = GroupRoom<NT, D>;
 

@@ -91,6 +91,40 @@ TQI_INLINE float row_max(const float *s) {
     return fmaxf(m, __shfl_xor_sync(~0u, m, 16));
 }
 
+/* Token of the page that score i of a row is for. */
+TQI_INLINE int token_of(int i, uint32_t g) {
+    return int(32 * (i / 4) + 4 * g + i % 4);
+}
+
+/* Scores of a row on an edge, `unit` each, in powers of two, capped if there is a cap; whether the
+ * row sees any token. */
+template <int NT>
+TQI_INLINE bool edge_scores(const PageEdge<NT> &e, int nt, uint32_t g, float unit, float score[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float x = fmaf(score[i], unit, e.shift[nt]);
+        if (e.cap != 0) /* cap * tanh(x / cap) */
+            x = fmaf(-2 * e.cap, reciprocal(1 + exp2_fast(x * e.cap_rate)), e.cap);
+        bool seen = token_of(i, g) >= e.first[nt] && token_of(i, g) < e.end[nt];
+        score[i] = seen ? x : -3e38f;
+    }
+    return e.first[nt] < e.end[nt];
+}
+
+/* Gains to factors of p that make 16-bit integers. Returns their unit. */
+TQI_INLINE float scale_v_gains(float vn[8]) {
+    float largest = 2e-34f; /* keeps the reciprocal finite */
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        largest = fmaxf(largest, vn[i]);
+    largest = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(largest)));
+    float factor = 65280.0f * reciprocal(largest);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        vn[i] *= factor;
+    return largest * (1.0f / 65280.0f);
+}
+
 /* Word z of a lane holds tokens z and 4 + z of its eight after the transposition. */
 template <int VF> TQI_INLINE void pair_tokens(const uint32_t x[4], uint32_t out[4]) {
     uint32_t z[4];

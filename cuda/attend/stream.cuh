@@ -132,12 +132,8 @@ TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t
             ring.refill_keys(next);
             ring.wait_values();
         };
-        if (tile < i.n_full) {
-            t.template page<false>(slot, lane, typename T::Edge(), keys_done);
-        } else {
-            auto edge = edge_of<T>(job, i, at, tile + i.first_full, lane);
-            t.template page<true>(slot, lane, edge, keys_done);
-        }
+        auto edge = [&] { return edge_of<T>(job, i, at, tile + i.first_full, lane); };
+        t.page(slot, lane, tile >= i.n_full, edge, keys_done);
         ring.refill_values(T::SPLIT ? next : fetch.next());
     }
 }
@@ -159,34 +155,41 @@ TQI_INLINE void write_piece(const FastJob &job, uint32_t piece, uint32_t lane, T
     t.store(lane, one, job.call.partial + (uint64_t)piece * T::HEADS * T::D);
 }
 
-template <class T, class R>
-TQI_INLINE void run_warp(const FastJob &job, uint32_t worker, const tqi_work &work, uint32_t lane,
-                         R &ring, Fetch &fetch, T &t) {
-    uint32_t segment = work.segment, item = work.item, tile = work.tile;
-    for (uint32_t left = work.n_tiles; left;) {
-        Item i = enter_item(job, segment, item);
-        if (i.n_tiles) {
-            uint32_t n = min(left, i.n_tiles - tile);
-            load_query(job, i, i.index, lane, t);
-            consume(job, i, i.index, tile, n, 1u, lane, ring, fetch, t);
-            write_piece(job, worker + i.index, lane, t);
-            left -= n;
-            tile = 0;
-        }
-        bool last = i.n_tiles == 0 || item + 1 == i.n_items;
-        item = last ? 0 : item + 1;
-        segment += last;
-    }
-}
-
 /* ---- blocks as workers ------------------------------------------------------------------------
  */
+
+/* The joint state of every row, which warp 0 writes; factors that bring the warp's to it. Lanes
+ * share the warps out, and loops stay loops: code that runs once is slow. */
+template <class T>
+TQI_INLINE void join_states(const FastJob &job, uint32_t piece, uint32_t warp, uint32_t lane,
+                            const float2 *ml, const T &t, float factor[T::NT]) {
+    const uint32_t row = lane % T::HEADS, step = 32 / T::HEADS;
+    float joint = TQI_NO_MAXIMUM, sum = 0;
+#pragma unroll 1
+    for (uint32_t w = lane / T::HEADS; w < job.warps; w += step)
+        joint = fmaxf(joint, ml[w * T::HEADS + row].x);
+#pragma unroll
+    for (int o = T::HEADS; o < 32; o *= 2)
+        joint = fmaxf(joint, __shfl_xor_sync(~0u, joint, o));
+#pragma unroll 1
+    for (uint32_t w = lane / T::HEADS; w < job.warps; w += step) {
+        float2 v = ml[w * T::HEADS + row];
+        sum += v.y == 0 ? 0 : v.y * exp2_fast(v.x - joint);
+    }
+#pragma unroll
+    for (int o = T::HEADS; o < 32; o *= 2)
+        sum += __shfl_xor_sync(~0u, sum, o);
+    if (warp == 0 && lane < T::HEADS)
+        job.call.partial_ml[(uint64_t)piece * T::HEADS + row] = make_float2(joint, sum);
+#pragma unroll
+    for (int nt = 0; nt < T::NT; nt++)
+        factor[nt] = exp2_fast(t.max[nt] - __shfl_sync(~0u, joint, nt * 4 + lane % 4));
+}
 
 /* Joins the states of the warps through shared memory, which no copy is filling any more. */
 template <class T>
 TQI_INLINE void join_warps(const FastJob &job, uint32_t piece, uint32_t warp, uint32_t lane,
                            uint8_t *shared, uint32_t warp_bytes, float2 *ml, T &t) {
-    const uint32_t warps = job.warps;
     float factor[T::NT];
     t.join_threads();
 #pragma unroll
@@ -194,26 +197,15 @@ TQI_INLINE void join_warps(const FastJob &job, uint32_t piece, uint32_t warp, ui
         if (lane < 4)
             ml[warp * T::HEADS + nt * 4 + lane] = make_float2(t.max[nt], t.sum[nt]);
     __syncthreads();
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++) {
-        uint32_t head = nt * 4 + lane % 4;
-        float joint = TQI_NO_MAXIMUM, sum = 0;
-        for (uint32_t w = 0; w < warps; w++)
-            joint = fmaxf(joint, ml[w * T::HEADS + head].x);
-        for (uint32_t w = 0; w < warps; w++) {
-            float2 v = ml[w * T::HEADS + head];
-            sum += v.y == 0 ? 0 : v.y * exp2_fast(v.x - joint);
-        }
-        factor[nt] = exp2_fast(t.max[nt] - joint);
-        if (warp == 0 && lane < 4)
-            job.call.partial_ml[(uint64_t)piece * T::HEADS + head] = make_float2(joint, sum);
-    }
+    join_states(job, piece, warp, lane, ml, t, factor);
     t.store(lane, factor, (float *)(shared + warp * warp_bytes));
     __syncthreads();
     float4 *out = (float4 *)(job.call.partial + (uint64_t)piece * T::HEADS * T::D);
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < T::HEADS * T::D / 4; i += blockDim.x) {
         float4 a = ((const float4 *)shared)[i];
-        for (uint32_t w = 1; w < warps; w++) {
+#pragma unroll 2
+        for (uint32_t w = 1; w < job.warps; w++) {
             float4 b = ((const float4 *)(shared + w * warp_bytes))[i];
             a.x += b.x;
             a.y += b.y;
@@ -238,23 +230,43 @@ template <class T> size_t stream_shared(uint32_t warps, uint32_t slots) {
     return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 16 + T::HEADS * 8);
 }
 
-/* A block's piece of an item whose first pages are on their way. */
+/* The items of a worker whose first pages are on their way: a block's piece of one, or a warp's
+ * share of the row. Both take the same code for pages. */
 template <bool WHOLE, class T, class R>
-TQI_INLINE void run_block(const FastJob &job, uint32_t worker, const tqi_work &work,
-                          uint8_t *shared, R &ring, Fetch &fetch, T &t) {
+TQI_INLINE void run_worker(const FastJob &job, uint32_t worker, const tqi_work &work, bool by_block,
+                           uint8_t *shared, R &ring, Fetch &fetch, T &t) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
-    Item item = enter_item(job, work.segment, work.item);
-    if constexpr (WHOLE)
-        prepare_item<T>(job, item, warp, lane);
-    const uint32_t at = WHOLE ? blockIdx.x : item.index;
-    load_query(job, item, at, lane, t);
-    uint32_t n = warp < work.n_tiles ? (work.n_tiles - warp - 1) / job.warps + 1 : 0;
-    consume(job, item, at, work.tile + warp, n, job.warps, lane, ring, fetch, t);
-    float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 16));
-    join_warps(job, worker, warp, lane, shared, warp_bytes, ml, t);
-    if constexpr (WHOLE)
-        merge_item<T>(job, item, (uint32_t *)ml, warp, lane);
+    const uint32_t stride = by_block ? job.warps : 1;
+    uint32_t segment = work.segment, item = work.item, left = work.n_tiles;
+    uint32_t tile = work.tile + (by_block ? warp : 0);
+    do {
+        Item i = enter_item(job, segment, item);
+        if constexpr (WHOLE)
+            prepare_item<T>(job, i, warp, lane);
+        const uint32_t at = WHOLE ? blockIdx.x : i.index;
+        uint32_t n = min(left, i.n_tiles - tile);
+        if (by_block)
+            n = warp < left ? (left - warp - 1) / job.warps + 1 : 0;
+        if (n || by_block) {
+            load_query(job, i, at, lane, t);
+            consume(job, i, at, tile, n, stride, lane, ring, fetch, t);
+        }
+        if (by_block) {
+            const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
+            float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 16));
+            join_warps(job, worker, warp, lane, shared, warp_bytes, ml, t);
+            if constexpr (WHOLE)
+                merge_item<T>(job, i, (uint32_t *)ml, warp, lane);
+            return;
+        }
+        if (n)
+            write_piece(job, worker + i.index, lane, t);
+        left -= n;
+        tile = 0;
+        bool last = i.n_tiles == 0 || item + 1 == i.n_items;
+        item = last ? 0 : item + 1;
+        segment += last;
+    } while (left);
 }
 
 /* Copies of pages that were in place before the kernel in front began may start at once; its
@@ -283,12 +295,10 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
             wait_for_last_kernel();
         waited = true;
         allow_next_kernel();
+        run_worker<false>(job, worker, work, by_block, shared, ring, fetch, t);
         if (by_block) {
-            run_block<false>(job, worker, work, shared, ring, fetch, t);
             allow_copies(); /* slots are free again */
             __syncthreads();
-        } else {
-            run_warp(job, worker, work, lane, ring, fetch, t);
         }
     }
     if (!waited)
@@ -313,7 +323,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
         ring.request(fetch.next());
     allow_next_kernel();
     if (blockIdx.x < division.n_workers)
-        run_block<true>(job, blockIdx.x, work, shared, ring, fetch, t);
+        run_worker<true>(job, blockIdx.x, work, true, shared, ring, fetch, t);
 }
 
 /* ---- host -------------------------------------------------------------------------------------

@@ -128,15 +128,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         float start[NT]; /* what products of sums began with, negative */
     };
 
-    /* Token of the page that score i of a row is for. */
-    TQI_INLINE static int token_of(int i, uint32_t g) {
-        return int(32 * (i / 4) + 4 * g + i % 4);
-    }
-
-    /* Gains of the values, as factors of p that make 16-bit integers. Returns their unit. */
-    template <bool TAIL>
-    TQI_INLINE float load_v_gains(const Slot &s, int valid, float vn[8]) const {
-        float largest = 2e-34f; /* keeps the reciprocal finite */
+    TQI_INLINE void load_v_gains(const Slot &s, float vn[8]) const {
         uint32_t g = s.lane16 >> 6;
 #pragma unroll
         for (int r = 0; r < GROUPS; r++) {
@@ -146,18 +138,6 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
             vn[4 * r + 2] = __uint_as_float(w.y << 16);
             vn[4 * r + 3] = __uint_as_float(w.y & 0xffff0000u);
         }
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            if (TAIL && token_of(i, g) >= valid)
-                vn[i] = 0; /* slots without a token hold anything */
-            largest = fmaxf(largest, vn[i]);
-        }
-        largest = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(largest)));
-        float factor = 65280.0f * reciprocal(largest);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            vn[i] *= factor;
-        return largest * (1.0f / 65280.0f);
     }
 
     /* Probabilities of a row against the tile's own maximum, to B operands. Their bits' sum is
@@ -191,34 +171,18 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         return has_half(VF) ? fmaf(0.5f * integers, beta, lost) : lost;
     }
 
-    /* Scores of a row on an edge in powers of two, capped if there is a cap; whether the row sees
-     * any token. */
-    TQI_INLINE bool edge_scores(const Edge &e, int nt, uint32_t g, float score[8]) const {
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float x = fmaf(score[i], q_scale[nt], e.shift[nt]);
-            if (e.cap != 0) /* cap * tanh(x / cap) */
-                x = fmaf(-2 * e.cap, reciprocal(1 + exp2_fast(x * e.cap_rate)), e.cap);
-            bool seen = token_of(i, g) >= e.first[nt] && token_of(i, g) < e.end[nt];
-            score[i] = seen ? x : -3e38f;
-        }
-        return e.first[nt] < e.end[nt];
-    }
-
-    template <bool TAIL>
-    TQI_INLINE void softmax(float score[NT][8], const float vn[8], float v_unit, const Edge &e,
-                            uint32_t lane, Weights &w) {
-        uint32_t g = lane / 4;
+    /* Of the tile; any: the row sees a token. unit: of the scores, in powers of two. */
+    TQI_INLINE void softmax(float score[NT][8], const float unit[NT], const bool any[NT],
+                            float vn[8], Weights &w) {
+        float v_unit = V_INT ? scale_v_gains(vn) : 1;
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            bool any = !TAIL || edge_scores(e, nt, g, score[nt]);
-            const float unit = TAIL ? 1.0f : q_scale[nt];
-            float m = row_max(score[nt]) * unit, total = 0, p[8], integers = 0;
-            if (TAIL && !any)
+            float m = row_max(score[nt]) * unit[nt], total = 0, p[8], integers = 0;
+            if (!any[nt])
                 m = TQI_NO_MAXIMUM;
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                p[i] = exp2_fast(fmaf(score[nt][i], unit, -m));
+                p[i] = exp2_fast(fmaf(score[nt][i], unit[nt], -m));
                 total += p[i];
             }
             to_operand(p, vn, w.p[nt], integers);
@@ -230,6 +194,23 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
             if constexpr (V_INT)
                 bias[nt] = fmaf(bias[nt], w.alpha[nt], bias_of(w.beta[nt], integers, w.start[nt]));
         }
+    }
+
+    TQI_INLINE void softmax_of_edge(float score[NT][8], const Edge &e, float vn[8], uint32_t lane,
+                                    Weights &w) {
+        const uint32_t g = lane / 4;
+        float unit[NT];
+        bool any[NT];
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++) {
+            any[nt] = edge_scores(e, nt, g, q_scale[nt], score[nt]);
+            unit[nt] = 1;
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (V_INT && token_of(i, g) >= e.valid)
+                vn[i] = 0; /* slots without a token hold anything */
+        softmax(score, unit, any, vn, w);
     }
 
     /* ---- values ------------------------------------------------------------------------------ */
@@ -321,10 +302,13 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 
     /* ---- a page ------------------------------------------------------------------------------ */
 
-    /* keys_done() is called when keys and gains have been read, and before any value is. */
-    template <bool TAIL, class F>
-    TQI_INLINE void page(const Slot &s, uint32_t lane, const Edge &e, F keys_done) {
-        float score[NT][8], vn[8], v_unit = 1;
+    /* edge: not every row sees the page whole, or scores are capped; edge_of() says what there is
+     * to know. keys_done() is called when keys and gains have been read, and before any value is.
+     * Edges share the code for keys and integer values: code that runs once is slow. */
+    template <class E, class F>
+    TQI_INLINE void page(const Slot &s, uint32_t lane, bool edge, E edge_of, F keys_done) {
+        float score[NT][8], vn[8];
+        int valid = FAST_TOKENS;
         Weights w;
 #pragma unroll
         for (int r = 0; r < GROUPS; r++) {
@@ -340,15 +324,27 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
                     score[nt][4 * r + z] = part[nt][z];
         }
         if constexpr (V_INT)
-            v_unit = load_v_gains<TAIL>(s, e.valid, vn);
+            load_v_gains(s, vn);
         keys_done();
-        softmax<TAIL>(score, vn, v_unit, e, lane, w);
-        if constexpr (!V_INT)
-            values_float<TAIL>(s, w, e.valid);
-        else if constexpr (VF == TQ_FORMAT_INT8)
+        if (edge) {
+            const Edge e = edge_of();
+            valid = e.valid;
+            softmax_of_edge(score, e, vn, lane, w);
+        } else {
+            bool any[NT];
+#pragma unroll
+            for (int nt = 0; nt < NT; nt++)
+                any[nt] = true;
+            softmax(score, q_scale, any, vn, w);
+        }
+        if constexpr (VF == TQ_FORMAT_INT8)
             values_int8(s, w);
-        else
+        else if constexpr (V_INT)
             values_lm(s, w);
+        else if (edge)
+            values_float<true>(s, w, valid);
+        else
+            values_float<false>(s, w, valid);
     }
 
     /* ---- the end of an item ------------------------------------------------------------------ */

@@ -65,6 +65,7 @@ TQI_INLINE void prepare_item(const FastJob &job, const Item &i, uint32_t warp, u
     constexpr uint32_t per_warp = 32 / Row::LANES;
     const uint32_t warps = blockDim.x / 32;
     tqi_segment s = fresh(&job.call.step.segments[i.segment]);
+#pragma unroll 1
     for (uint32_t first = warp * per_warp; first < T::HEADS; first += warps * per_warp) {
         uint32_t r = first + lane / Row::LANES;
         bool in = r < i.rows.n_rows;
@@ -111,6 +112,7 @@ TQI_INLINE void merge_item(const FastJob &job, const Item &i, uint32_t *flag, ui
     tqi_segment s = fresh(&job.call.step.segments[i.segment]);
     if (!is_last(job, i, pieces.n, flag))
         return;
+#pragma unroll 1
     for (uint32_t first = warp * per_warp; first < T::HEADS; first += warps * per_warp) {
         uint32_t r = first + lane / Row::LANES;
         bool in = r < i.rows.n_rows;

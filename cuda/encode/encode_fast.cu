@@ -1,5 +1,6 @@
 /* Which kernel writes a layer, and what it gets: fast_kernel.cuh or encode_any.cu. */
 #include "encode/fast_job.h"
+#include "encode/key_job.h"
 
 namespace tqi {
 namespace {
@@ -66,22 +67,28 @@ void count_groups(FastEncodeJob *f) {
 
 } /* namespace */
 
+/* Keys have kernels of their own where they are polar or have a sketch. */
+static bool is_fast(const tqi_layout &k, const tqi_layout &v) {
+    return (find_entry(k) || takes_keys(k)) && find_entry(v);
+}
+
 const char *fast_encoder_name(uint32_t k_format, uint32_t v_format, const tqi_layout &k,
                               const tqi_layout &v) {
     (void)k_format;
     (void)v_format;
-    const Entry *e = find_entry(k);
-    return e && find_entry(v) ? e->name : nullptr;
+    return is_fast(k, v) ? find_entry(takes_keys(k) ? v : k)->name : nullptr;
 }
 
 bool encode_takes_groups(const Side side[2]) {
-    return find_entry(side[0].layout) && find_entry(side[1].layout);
+    return is_fast(side[0].layout, side[1].layout);
 }
 
 tq_status encode_fast_prepare(const Side side[2]) {
     if (!encode_takes_groups(side))
         return TQ_OK;
-    TQI_TRY(find_entry(side[0].layout)->prepare());
+    const Entry *k = find_entry(side[0].layout);
+    if (k)
+        TQI_TRY(k->prepare());
     return find_entry(side[1].layout)->prepare();
 }
 
@@ -100,11 +107,11 @@ tq_status encode(const EncodeJob &job, cudaStream_t stream) {
     f.joins = 0;
     f.inverse_heads = UINT32_MAX / job.n_heads;
     f.sides = k == v ? 3 : 1;
-    TQI_TRY(k->run(f, stream));
+    TQI_TRY(k ? k->run(f, stream) : encode_keys(f.job, stream));
     if (k == v)
         return TQ_OK;
     f.sides = 2;
-    f.joins = 1;
+    f.joins = k != nullptr;
     return v->run(f, stream);
 }
 

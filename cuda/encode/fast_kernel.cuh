@@ -133,6 +133,11 @@ template <int D> struct FastShapes {
     static constexpr int PLAIN_PARTS = D <= 64 ? 1 : 2;
 };
 
+/* Whether a unit's rows come through the slot. */
+template <int D> TQI_ENCODE_INLINE bool has_many(const Unit &u) {
+    return __popc(u.fresh) > FastShapes<D>::FEW_MAX;
+}
+
 /* Shared memory: books, next unit of each warp, flips, then slot, exchange and stage of each. */
 enum { UNIT_BYTES = (sizeof(Unit) + 15) / 16 * 16, FLIPS_AT = 64 + FAST_WARPS * UNIT_BYTES };
 template <int D> __host__ __device__ constexpr uint32_t shared_head() {
@@ -148,23 +153,27 @@ template <int D> __host__ __device__ inline uint32_t room_bytes(uint32_t words) 
     return Many::ROWS * Many::PITCH * 4 + D / 8 * FastShapes<D>::Unit::PITCH * 4 * words;
 }
 
-/* A unit, all its rows; next() starts to copy the first rows of the next. */
-template <int D, class Next>
-TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, const uint8_t *slot,
-                                   const WarpRoom &room, const Next &next) {
+/* A unit, all its rows. find() yields the next unit, one without new tokens when there is none;
+ * its first rows are on their way while the last ones of this unit are coded. */
+template <int D, class Find>
+TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, uint8_t *slot,
+                                   const WarpRoom &room, const Find &find) {
     using Shapes = FastShapes<D>;
     using Many = typename Shapes::Many;
-    if (__popc(u.fresh) > Shapes::FEW_MAX) {
+    if (has_many<D>(u)) {
         uint32_t end = u.first + Shapes::Unit::TOKENS;
         OpenGain gain = {};
 #pragma unroll 1
         for (uint32_t first = u.first; first < end; first += Many::ROWS) {
-            bool last = first + Many::ROWS >= end;
             auto refill = [&]() {
-                if (last)
-                    next();
-                else
-                    fill_slot<Many>(f, u, first + Many::ROWS, (uint8_t *)slot);
+                uint32_t at = first + Many::ROWS;
+                Unit rest = u;
+                if (at >= end) {
+                    rest = find();
+                    at = rest.first;
+                }
+                if (has_many<D>(rest))
+                    fill_slot<Many>(f, rest, at, slot);
             };
             encode_slot<Many, typename Shapes::Unit>(f, u, first, slot, room, &gain, refill);
         }
@@ -172,7 +181,11 @@ TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, const 
             store_gain(f, u, gain.token, gain.parts, gain.exponent);
     } else {
         prefetch_values<D>(f, u);
-        next();
+        Unit rest = find();
+        if (has_many<D>(rest))
+            fill_slot<Many>(f, rest, rest.first, slot);
+        if (u.fresh == 0)
+            return;
         if constexpr (!Shapes::MIXES)
             encode_few<typename Shapes::Few, typename Shapes::Unit>(f, u, room);
     }
@@ -206,28 +219,25 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     uint32_t index = warp * gridDim.x + blockIdx.x;
     bool more = true;
     auto find = [&]() {
-        Unit u;
+        Unit u = {};
         more = index < n && unit_at<Shapes::PARTS>(f, index, pieces, &u);
+        index += gridDim.x * FAST_WARPS;
         if (more && threadIdx.x % 32 == 0)
             *room.next = u;
         return u;
-    };
-    auto fetch = [&](const Unit &u) {
-        if (more && __popc(u.fresh) > Shapes::FEW_MAX)
-            fill_slot<typename Shapes::Many>(f, u, u.first, slot);
     };
     Unit first = find();
     __syncthreads();
     if (!f.joins)
         wait_for_predecessor();
     allow_successor();
-    fetch(first);
+    if (has_many<D>(first))
+        fill_slot<typename Shapes::Many>(f, first, first.first, slot);
     while (more) {
         __syncwarp();
         Unit u = *room.next;
         __syncwarp();
-        index += gridDim.x * FAST_WARPS;
-        encode_unit<D>(f, u, slot, room, [&]() { fetch(find()); });
+        encode_unit<D>(f, u, slot, room, find);
     }
     if (f.joins)
         wait_for_predecessor();

@@ -51,7 +51,9 @@ static tq_status write_pages(const struct range *r, const struct tqi_scratch *sc
     for (uint32_t l = 0; l < r->cache->config.n_layers; l++) {
         struct tqi_source source = tqi_source_of_seq(r->cache, r->seq, l, scratch);
         for (uint64_t i = 0; i < pages; i++, at += source.page_bytes) {
-            memset(at, 0, source.page_bytes);
+            if (span.n - i * source.layout->k.tokens < source.layout->k.tokens ||
+                span.from % source.layout->k.tokens)
+                memset(at, 0, source.page_bytes); /* a page that is not written whole */
             TQI_TRY(tqi_compose_page(&source, span, i, at));
         }
     }

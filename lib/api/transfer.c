@@ -93,11 +93,49 @@ static uint64_t lesser(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+/* Zeros between the sections of a blob, which are anything in memory. */
+static void clear_gaps(const struct tqi_page_layout *page, uint8_t *blob) {
+    const struct tqi_layout *k = &page->k, *v = &page->v;
+    const uint32_t sections[][2] = {{k->codes, k->codes_size},
+                                    {k->sketch, k->sketch_size},
+                                    {v->codes, v->codes_size},
+                                    {k->gains, k->gains_size},
+                                    {k->sketch_gains, k->sketch_gains_size},
+                                    {v->gains, v->gains_size}};
+    uint32_t end = 0;
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        if (!sections[i][1])
+            continue; /* the format lacks it */
+        memset(blob + end, 0, sections[i][0] - end);
+        end = sections[i][0] + sections[i][1];
+    }
+    memset(blob + end, 0, page->bytes - end);
+}
+
+/* Whether page `index` of the target is a page of the source as it stands, and which. */
+static int is_whole(const struct tqi_source *s, struct tqi_span span, uint64_t index,
+                    uint64_t *from) {
+    uint64_t tokens = s->layout->k.tokens, i = index - span.to / tokens;
+    *from = span.from / tokens + i;
+    return span.from % tokens == 0 && span.to % tokens == 0 && i < span.n / tokens;
+}
+
+/* Straight to where it is wanted. */
+static tq_status read_page(const struct tqi_source *s, uint64_t index, uint8_t *to) {
+    const uint8_t *page = tqi_view_blob(&s->view, index, 0);
+    TQI_TRY(s->cache->ctx->device.read(s->cache->state, to, page, s->page_bytes));
+    for (uint32_t h = 0; h < s->n_heads; h++)
+        clear_gaps(s->layout, to + (size_t)h * s->layout->bytes);
+    return TQ_OK;
+}
+
 tq_status tqi_compose_page(struct tqi_source *s, struct tqi_span span, uint64_t index,
                            uint8_t *page) {
     uint32_t tokens = s->layout->k.tokens;
     uint64_t at = index * tokens > span.to ? index * tokens : span.to;
-    uint64_t end = lesser((index + 1) * tokens, span.to + span.n);
+    uint64_t end = lesser((index + 1) * tokens, span.to + span.n), whole;
+    if (!s->bytes && is_whole(s, span, index, &whole))
+        return read_page(s, whole, page);
     while (at < end) {
         uint64_t from = span.from + (at - span.to);
         uint32_t n = (uint32_t)lesser(end - at, tokens - from % tokens);
@@ -113,13 +151,16 @@ tq_status tqi_compose_page(struct tqi_source *s, struct tqi_span span, uint64_t 
     return TQ_OK;
 }
 
-/* A page of bytes that is the target's page as it stands: bytes are taken whole, and their last
- * page ends in zeros. */
-static const uint8_t *ready_page(const struct tqi_source *s, struct tqi_span span, uint64_t index) {
-    uint64_t tokens = s->layout->k.tokens;
-    if (!s->bytes || span.from || span.to % tokens)
-        return NULL;
-    return s->bytes + (index - span.to / tokens) * s->page_bytes;
+/* A page of the source that is the target's page as it stands, NULL when there is none. Bytes are
+ * taken whole: their last page ends in zeros. */
+static tq_status ready_page(struct tqi_source *s, struct tqi_span span, uint64_t index,
+                            const uint8_t **out) {
+    uint64_t tokens = s->layout->k.tokens, from;
+    int whole = is_whole(s, span, index, &from);
+    *out = NULL;
+    if (whole || (s->bytes && !span.from && span.to % tokens == 0))
+        return fetch(s, from, out);
+    return TQ_OK;
 }
 
 static tq_status make_page(struct tqi_source *source, struct tqi_source *before,
@@ -144,7 +185,8 @@ tq_status tqi_write_tokens(tq_cache *cache, const struct tqi_seq *seq, uint32_t 
     uint64_t tokens = view.page_tokens;
     struct tqi_source before = tqi_source_of_seq(cache, seq, layer, scratch);
     for (uint64_t i = span.to / tokens; i * tokens < span.to + span.n; i++) {
-        const uint8_t *page = ready_page(source, span, i);
+        const uint8_t *page;
+        TQI_TRY(ready_page(source, span, i, &page));
         if (!page) {
             TQI_TRY(make_page(source, &before, span, i, scratch->pages));
             page = scratch->pages;

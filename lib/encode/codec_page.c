@@ -1,6 +1,6 @@
 #include "encode/codec_page.h"
 
-#include "spec/codes.h"
+#include "spec/polar_codes.h"
 
 /* Both forms have slabs of words, then slabs of bytes, in the same order; a slab is four elements
  * in a row and four for every token in a page, where four tokens of an element are neighbours. */
@@ -21,12 +21,21 @@ static void put_slabs(const uint8_t *row, uint32_t size, uint32_t token, uint8_t
             page[element_of(token, lane)] = row[lane];
 }
 
+/* In a row the element of a block is its number. */
 static void put_polar(const struct tqi_layout *row, const struct tqi_layout *page,
                       const uint8_t *codes, uint32_t token, uint8_t *blob) {
-    for (uint32_t block = 0; block < row->dim_pad / TQI_POLAR_BLOCK; block++) {
-        size_t to = tqi_polar_element(page, token, block), from = tqi_polar_element(row, 0, block);
-        tqi_put_polar(page, blob, token, block, tqi_get_polar(row, codes, 0, block));
-        memcpy(blob + page->gains + to * 2, codes + row->gains + from * 2, 2);
+    uint32_t blocks = row->dim_pad / TQI_POLAR_BLOCK;
+    for (uint32_t b = 0; b < blocks; b++) {
+        uint32_t quad = b / 4, lanes = blocks - quad * 4 < 4 ? blocks - quad * 4 : 4;
+        uint32_t e = quad * 4 * TQI_CODEC_PAGE_TOKENS + (token / 4 * lanes + b % 4) * 4 + token % 4;
+        struct tqi_polar_codes c = {
+            .level1 = tqi_load32(codes + row->codes + (size_t)b * 4),
+            .level2 = codes[row->polar_level2 + b],
+            .level3 = codes[row->polar_level3 + b / 2] >> b % 2 * 4 & 15,
+            .level4 = codes[row->polar_level4 + b / 4] >> b % 4 * 2 & 3,
+        };
+        tqi_put_polar_at(page, blob, e, c);
+        memcpy(blob + page->gains + (size_t)e * 2, codes + row->gains + (size_t)b * 2, 2);
     }
 }
 

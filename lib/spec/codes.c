@@ -1,5 +1,7 @@
 #include "spec/codes.h"
 
+#include "spec/polar_codes.h"
+
 /* Where a word of 2-bit or 3-bit codes lives: in a slab of its own, or in the bits that
  * its neighbours leave free, or in byte planes. */
 struct shared_place {
@@ -288,7 +290,11 @@ static uint32_t get_field(const uint8_t *section, uint32_t e, uint32_t width) {
 
 void tqi_put_polar(const struct tqi_layout *l, uint8_t *blob, uint32_t token, uint32_t block,
                    struct tqi_polar_codes codes) {
-    uint32_t e = tqi_polar_element(l, token, block);
+    tqi_put_polar_at(l, blob, tqi_polar_element(l, token, block), codes);
+}
+
+void tqi_put_polar_at(const struct tqi_layout *l, uint8_t *blob, uint32_t e,
+                      struct tqi_polar_codes codes) {
     tqi_store32(blob + l->codes + (size_t)e * 4, codes.level1);
     blob[l->polar_level2 + e] = codes.level2;
     put_field(blob + l->polar_level3, e, 4, codes.level3);

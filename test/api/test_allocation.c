@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/rig.h"
+#include "tq/study.h"
 
 static char nowhere;
 #define NOWHERE ((void *)&nowhere)
@@ -164,32 +165,44 @@ static void check_codec(struct test_heap *heap, const tq_codec *codec, const flo
     assert_memory_equal(codes, want, 3 * bytes);
 }
 
+/* study: NULL = a codec of the format itself. */
+static tq_status create_codec(tq_context *ctx, tq_format format, const tq_codec_study *study,
+                              tq_codec **codec) {
+    tq_codec_config c = {.struct_size = sizeof c, .format = format, .dim = 64};
+    return study ? tq_codec_create_study(ctx, &c, study, codec) : tq_codec_create(ctx, &c, codec);
+}
+
+static void check_codec_of(tq_format format, const tq_codec_study *study, const float *rows) {
+    struct test_heap heap = {0};
+    tq_context *ctx = NULL;
+    tq_codec *codec = NOWHERE;
+    uint64_t n = 1;
+    OK(open_context(&heap, NULL, &ctx));
+    uint64_t blocks = heap.live_blocks, bytes = heap.live_bytes;
+    for (test_heap_fail(&heap, n); create_codec(ctx, format, study, &codec) != TQ_OK;
+         test_heap_fail(&heap, ++n)) {
+        assert_non_null(strstr(tq_last_error(), "memory"));
+        assert_ptr_equal(codec, NOWHERE);
+        check_heap(&heap, blocks, bytes);
+    }
+    assert_true(n > 1);
+    test_heap_fail(&heap, 0);
+    check_codec(&heap, codec, rows);
+    tq_codec_destroy(codec);
+    check_heap(&heap, blocks, bytes);
+    tq_context_destroy(ctx);
+    check_heap(&heap, 0, 0);
+}
+
 static void test_codec(void **state) {
     (void)state;
     struct rng rng = {5};
     float *rows = random_rows(&rng, 3 * 64, 1);
-    for (uint32_t i = 0; i < tq_format_count(); i++) {
-        struct test_heap heap = {0};
-        tq_codec_config c = {.struct_size = sizeof c, .format = format_at(i).id, .dim = 64};
-        tq_context *ctx = NULL;
-        tq_codec *codec = NOWHERE;
-        uint64_t n = 1;
-        OK(open_context(&heap, NULL, &ctx));
-        uint64_t blocks = heap.live_blocks, bytes = heap.live_bytes;
-        for (test_heap_fail(&heap, n); tq_codec_create(ctx, &c, &codec) != TQ_OK;
-             test_heap_fail(&heap, ++n)) {
-            assert_non_null(strstr(tq_last_error(), "memory"));
-            assert_ptr_equal(codec, NOWHERE);
-            check_heap(&heap, blocks, bytes);
-        }
-        assert_true(n > 1);
-        test_heap_fail(&heap, 0);
-        check_codec(&heap, codec, rows);
-        tq_codec_destroy(codec);
-        check_heap(&heap, blocks, bytes);
-        tq_context_destroy(ctx);
-        check_heap(&heap, 0, 0);
-    }
+    tq_codec_study study = {.struct_size = sizeof study};
+    for (uint32_t i = 0; i < tq_format_count(); i++)
+        check_codec_of(format_at(i).id, NULL, rows);
+    for (tq_format f = TQ_FORMAT_POLAR; f <= TQ_FORMAT_LM2_QJL; f++)
+        check_codec_of(f, &study, rows);
     free(rows);
 }
 

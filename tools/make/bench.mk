@@ -45,8 +45,8 @@ bench-tables: $(BENCH)
 
 -include $(BENCH_OBJ:.o=.d)
 
-# Requests through a scheduler over a pool of fixed memory: with the GPU times of REPLAY_TIMES, a
-# file of bench-cuda, and in real steps on this CPU. replay-table writes docs/PERFORMANCE.md.
+# Requests through a scheduler over a pool of fixed memory: with the GPU times of REPLAY_TIMES,
+# files of bench-cuda and its peers, and in real steps on this CPU. replay-table writes docs/PERFORMANCE.md.
 REPLAY_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard bench/replay/*.c))
 REPLAY := $(B)/bench/replay/replay
 REPLAY_TIMES ?= bench/replay/h200.json

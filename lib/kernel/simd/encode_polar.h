@@ -4,6 +4,8 @@
  * A file includes this once, last, behind encode_sketch.h and encode_rows.h, which has put the
  * range of a row and the scratch. */
 
+#include "spec/polar_codes.h"
+
 /* Codes of a row, by level, one a byte. Stages write whole registers. */
 struct polar_row {
     uint8_t code1[4096 / 2], code2[4096 / 4], code3[4096 / 8], code4[4096 / 16 + 16];
@@ -70,9 +72,26 @@ static uint8_t join_pairs(const uint8_t *codes) {
     return (uint8_t)(x | x >> 12);
 }
 
+/* Element of a block of a token, as tqi_polar_element(), without its divisions. */
+struct polar_slot {
+    uint32_t piece, in_piece, granule, blocks, tokens;
+};
+
+static struct polar_slot polar_slot_of(const struct tqi_layout *l, uint32_t token) {
+    uint32_t granule = l->group < 4 ? 1 : 4; /* one token, or 16 and more */
+    struct polar_slot s = {token / granule, token % granule, granule, l->dim_pad / TQI_POLAR_BLOCK,
+                           l->tokens};
+    return s;
+}
+
+static uint32_t polar_element(const struct polar_slot *s, uint32_t block) {
+    uint32_t quad = block / 4, left = s->blocks - quad * 4, lanes = left < 4 ? left : 4;
+    return quad * 4 * s->tokens + (s->piece * lanes + block % 4) * s->granule + s->in_piece;
+}
+
 /* Gains of radii; padding blocks are zero. */
 static void put_polar_row(const struct tqi_rows *rows, const struct polar_row *p,
-                          const float *radius, uint8_t *blob, uint32_t token) {
+                          const float *radius, const struct polar_slot *slot, uint8_t *blob) {
     const struct tqi_layout *l = &rows->layout;
     for (uint32_t b = 0; b < l->dim_pad / TQI_POLAR_BLOCK; b++) {
         struct tqi_polar_codes codes = {0, 0, 0, 0};
@@ -84,8 +103,8 @@ static void put_polar_row(const struct tqi_rows *rows, const struct polar_row *p
             codes.level4 = p->code4[b];
             gain = radius[b] * rows->inv_sqrt_dim;
         }
-        tqi_put_polar(l, blob, token, b, codes);
-        put_gain(l, blob, tqi_polar_element(l, token, b), gain);
+        tqi_put_polar_at(l, blob, polar_element(slot, b), codes);
+        put_gain(l, blob, polar_element(slot, b), gain);
     }
 }
 
@@ -106,11 +125,12 @@ static void encode_polar(const struct tqi_rows *rows, float inv_scale, float *x,
     polar_level(&book[1], false, r, dim / 4, p.code2, r);
     polar_level(&book[2], false, r, dim / 8, p.code3, r);
     polar_level(&book[3], false, r, dim / 16, p.code4, r);
-    put_polar_row(rows, &p, r, blob, token);
+    const struct polar_slot slot = polar_slot_of(l, token);
+    put_polar_row(rows, &p, r, &slot, blob);
     if (!rows->format->sketch)
         return;
     for (uint32_t b = 0; b < dim / TQI_POLAR_BLOCK; b++)
-        r[b] = stored_gain(l, blob, tqi_polar_element(l, token, b)) * rows->sqrt_dim;
+        r[b] = stored_gain(l, blob, polar_element(&slot, b)) * rows->sqrt_dim;
     polar_back(&book[3], p.code4, dim / 16, r, NULL);
     polar_back(&book[2], p.code3, dim / 8, r, NULL);
     polar_back(&book[1], p.code2, dim / 4, r, NULL);
