@@ -50,17 +50,8 @@ uint32_t most_tiles_of(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
     return (uint32_t)((uint64_t)max_tokens * group / TILE_ROWS + partly_filled);
 }
 
-/* Segments end at multiples of block_rows, so that launches take whole segments. */
 Limits limits_of(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
-    const uint64_t block_heads = 4096, blocks_per_launch = 8;
-    uint64_t block = tqi_least(block_heads / s->n_q_heads, max_tokens);
-    block = block ? block : 1;
-    uint64_t blocks = tqi_ceil(max_tokens, block);
-    Limits l;
-    l.rows = max_tokens;
-    l.block_rows = (uint32_t)block;
-    l.launch_rows = (uint32_t)(block * tqi_least(blocks, blocks_per_launch));
-    l.segments = (uint32_t)tqi_least(max_tokens, max_seqs + blocks);
+    Limits l = limits_of_steps(s, max_seqs, max_tokens);
     l.runs = (uint32_t)tqi_least(max_tokens, max_tokens / s->page_tokens + 2 * (uint64_t)max_seqs);
     l.groups = (uint32_t)tqi_least(max_tokens, max_tokens / group_tokens(s->page_tokens) +
                                                    2 * (uint64_t)max_seqs);
@@ -274,21 +265,8 @@ tq_status attend_on(Batch *b, const tqi_step_attend *from, bool whole, cudaStrea
     PlanJob plan = plan_of(*room, index, attend.way, b->state->overlap);
     if (!made && index != KEPT_PLANS)
         TQI_TRY(plan_step(plan, stream));
-    uint32_t rows = whole ? room->limits.rows : b->rows;
-    uint32_t per_launch = plan.launch_blocks * room->limits.block_rows;
-    for (uint32_t first = 0, launch = 0; first < rows; first += per_launch, launch++) {
-        attend.job.call.range =
-            RowRange{first, (uint32_t)tqi_least(room->limits.rows - first, per_launch)};
-        if (!whole)
-            attend.job.call.range.n_rows = (uint32_t)tqi_least(rows - first, per_launch);
-        attend.job.call.schedule = schedule_of(plan, launch);
-        if (index == KEPT_PLANS) {
-            plan.first_launch = launch;
-            TQI_TRY(plan_step(plan, stream));
-        }
-        TQI_TRY(run_launch(attend, stream));
-    }
-    return TQ_OK;
+    return run_rows(*room, plan, index != KEPT_PLANS, whole ? room->limits.rows : b->rows, &attend,
+                    stream);
 }
 
 } /* namespace */

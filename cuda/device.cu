@@ -143,6 +143,10 @@ static void fill_device(int32_t index, tqi_device *out) {
     out->plan = plan_batch;
     out->batch_append = batch_append;
     out->batch_attend = batch_attend;
+    out->paged_append = paged_append;
+    out->paged_attend = paged_attend;
+    out->paged_workspace = paged_workspace;
+    out->merge = merge;
     out->capturing = capturing;
     out->wait = wait_for_device;
     out->read = read_bytes;

@@ -13,6 +13,19 @@ uint32_t launches_of(const Limits &limits, uint32_t rows) {
     return (uint32_t)tqi_ceil(rows, limits.launch_rows);
 }
 
+Limits limits_of_steps(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
+    const uint64_t block_heads = 4096, blocks_per_launch = 8;
+    uint64_t block = tqi_least(block_heads / s->n_q_heads, max_tokens);
+    block = block ? block : 1;
+    uint64_t blocks = tqi_ceil(max_tokens, block);
+    Limits l = {};
+    l.rows = max_tokens;
+    l.block_rows = (uint32_t)block;
+    l.launch_rows = (uint32_t)(block * tqi_least(blocks, blocks_per_launch));
+    l.segments = (uint32_t)tqi_least(max_tokens, max_seqs + blocks);
+    return l;
+}
+
 /* ---- layout --------------------------------------------------------------------------------- */
 
 /* The most items that `rows` query rows make: each segment can leave a tile of rows unfilled. */
@@ -95,22 +108,25 @@ static Schedule carve_plan(const Limits &l, uint32_t launches, uint64_t workers,
 }
 
 /* Steps of very many launches keep no plans: they would fill the memory. */
-static void carve_plans(const Limits &l, const Most &most, Carver *c, Room *room) {
+static void carve_plans(const Limits &l, const Most &most, bool keeps, Carver *c, Room *room) {
     const uint32_t most_launches = 32;
     uint32_t launches = launches_of(l, l.rows);
     size_t unused;
-    room->n_kept = launches <= most_launches ? KEPT_PLANS : 0;
+    room->n_kept = keeps && launches <= most_launches ? KEPT_PLANS : 0;
     for (uint32_t i = 0; i < room->n_kept; i++)
         room->plans[i] =
             carve_plan(l, launches, most.row_workers, most.items, c, &room->plan_bytes);
     room->plans[KEPT_PLANS] = carve_plan(l, 1, most.workers, most.items, c, &unused);
 }
 
-static void carve(const State *s, const Limits &l, uint8_t *memory, Room *room) {
+void place_room(const State *s, const Limits &l, bool keeps, uint8_t *memory, Room *room) {
     Most most = most_of(s, l);
     Carver c = {memory, 0};
+    memset(room, 0, sizeof *room);
+    room->limits = l;
+    room->memory = memory;
     carve_step(l, &c, room);
-    carve_plans(l, most, &c, room);
+    carve_plans(l, most, keeps, &c, room);
     room->partial = c.take<float>(most.piece_rows * s->v_dim);
     room->partial_ml = c.take<float2>(most.piece_rows);
     room->queries = c.take<float>(most.item_rows * s->k_dim * (s->sketches ? 2 : 1));
@@ -131,13 +147,11 @@ static void carve(const State *s, const Limits &l, uint8_t *memory, Room *room) 
 /* ---- open and close ------------------------------------------------------------------------- */
 
 tq_status open_room(State *s, const Limits &limits, Room *room) {
-    memset(room, 0, sizeof *room);
-    room->limits = limits;
-    carve(s, limits, nullptr, room);
-    room->memory = static_cast<uint8_t *>(tqi_alloc(s->heap, 1, room->bytes, TQ_MEM_DEVICE));
-    if (!room->memory)
+    place_room(s, limits, true, nullptr, room);
+    uint8_t *memory = static_cast<uint8_t *>(tqi_alloc(s->heap, 1, room->bytes, TQ_MEM_DEVICE));
+    if (!memory)
         return TQ_ERR_OUT_OF_MEMORY;
-    carve(s, limits, room->memory, room);
+    place_room(s, limits, true, memory, room);
     TQI_CUDA(cudaEventCreateWithFlags(&room->done, cudaEventDisableTiming));
     TQI_CUDA(cudaMemset(room->arrived, 0, room->n_arrived * sizeof *room->arrived));
     TQI_CUDA(cudaMemset(room->tile_arrived, 0, room->n_tile_arrived * sizeof(uint32_t)));

@@ -66,7 +66,13 @@ struct Room {
 };
 
 uint32_t launches_of(const Limits &limits, uint32_t rows);
+/* Limits of steps; segments end at multiples of block_rows, so that launches take whole
+ * segments. */
+Limits limits_of_steps(const State *s, uint32_t max_seqs, uint32_t max_tokens);
 
+/* Gives every part of a room its place in `memory`, of room->bytes bytes; NULL: to learn them.
+ * keeps: plans are kept from call to call. */
+void place_room(const State *s, const Limits &limits, bool keeps, uint8_t *memory, Room *room);
 tq_status open_room(State *s, const Limits &limits, Room *room);
 /* The device must be idle. */
 void close_room(State *s, Room *room);

@@ -5,14 +5,6 @@ namespace tqi {
 
 /* ---- the job of a launch -------------------------------------------------------------------- */
 
-/* Whether four elements of every row can be read or written at a time. */
-template <class Rows> static uint32_t is_aligned(const Rows &q) {
-    uint64_t size = q.dtype == TQ_F32 ? 4 : 2;
-    uint64_t all =
-        (uint64_t)q.data | (uint64_t)q.token_stride * size | (uint64_t)q.head_stride * size;
-    return all % (4 * size) == 0;
-}
-
 /* What the integers of a side count. */
 static float step_of(const Side &side) {
     return side.layout.kind == TQI_KIND_LM      ? 2 * side.unit
@@ -33,8 +25,8 @@ static void fill_job(const State *s, const Room *room, const tqi_attend_call &ca
     job->n_heads = s->n_kv_heads;
     job->group = call.group;
     job->causal = call.causal != 0;
-    job->aligned = is_aligned(call.q);
-    job->out_aligned = is_aligned(call.out);
+    job->aligned = takes_quads(call.q);
+    job->out_aligned = takes_quads(call.out);
     job->overlap = s->overlap;
     job->window = call.window;
     job->scale = call.scale;
@@ -151,6 +143,22 @@ tq_status run_launch(const Attend &attend, cudaStream_t stream) {
     return merge_pieces(job.call, stream);
 }
 
+tq_status run_rows(const Room &room, PlanJob plan, bool planned, uint32_t rows, Attend *attend,
+                   cudaStream_t stream) {
+    AttendJob *call = &attend->job.call;
+    uint32_t per_launch = plan.launch_blocks * room.limits.block_rows;
+    for (uint32_t first = 0, launch = 0; first < rows; first += per_launch, launch++) {
+        call->range = RowRange{first, (uint32_t)tqi_least(rows - first, per_launch)};
+        call->schedule = schedule_of(plan, launch);
+        if (!planned) {
+            plan.first_launch = launch;
+            TQI_TRY(plan_step(plan, stream));
+        }
+        TQI_TRY(run_launch(*attend, stream));
+    }
+    return TQ_OK;
+}
+
 /* ---- a single sequence ---------------------------------------------------------------------- */
 
 /* Rows from query token `first` on. */
@@ -182,7 +190,7 @@ static tq_status attend_block(State *s, const tqi_attend_job *from, const PageId
     plan.schedule = s->one.plans[KEPT_PLANS];
     plan.launch_rows = n;
     plan.overlap = s->overlap;
-    tqi_segment segment = {call.view.length, 0, n, 0, from->n_queries - first - n, 0, 0};
+    tqi_segment segment = {call.view.length, 0, n, 0, from->n_queries - first - n, 0};
     TQI_TRY(plan_one(plan, segment, s->table, ids, n_ids, stream));
     return run_launch(attend, stream);
 }
@@ -197,7 +205,7 @@ static tq_status attend_tiles(State *s, const tqi_attend_job *from, cudaStream_t
     *done = kernel && takes_tiles(from->n_queries, from->call.group);
     if (!*done)
         return TQ_OK;
-    job.segment = tqi_segment{view.length, 0, from->n_queries, 0, 0, 0, 0};
+    job.segment = tqi_segment{view.length, 0, from->n_queries, 0, 0, 0};
     job.table = s->table;
     job.most_tiles = row_tiles(from->n_queries, from->call.group);
     TQI_TRY(upload_table(view.pages, tqi_ceil(view.length, view.page_tokens), s->table, stream));

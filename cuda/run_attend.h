@@ -22,6 +22,10 @@ void make_prefill(const State *s, const Room *room, const tqi_attend_call &call,
                   const PrefillKernel **kernel, PrefillJob *job);
 /* Over the rows of job.call.range by the plan in job.call.schedule. */
 tq_status run_launch(const Attend &attend, cudaStream_t stream);
+/* Over the first `rows` rows of the room's step, launch by launch. A plan with one place for all
+ * launches is made anew for each, unless the step has been planned. */
+tq_status run_rows(const Room &room, PlanJob plan, bool planned, uint32_t rows, Attend *attend,
+                   cudaStream_t stream);
 
 } /* namespace tqi */
 

@@ -10,13 +10,16 @@ static void *device_alloc(State *s, size_t bytes) {
     return tqi_alloc(s->heap, 1, bytes, TQ_MEM_DEVICE);
 }
 
+enum { N_COUNTS = 3 /* and the fault */ };
+
 static tq_status allocate(State *s) {
-    s->counts = static_cast<uint64_t *>(device_alloc(s, 2 * sizeof(uint64_t)));
+    s->counts = static_cast<uint64_t *>(device_alloc(s, N_COUNTS * sizeof(uint64_t)));
+    s->fault = s->counts + 2;
     if (s->max_pages)
         s->table = static_cast<uint32_t *>(device_alloc(s, s->max_pages * sizeof(uint32_t)));
     if (!s->counts || (s->max_pages && !s->table))
         return TQ_ERR_OUT_OF_MEMORY;
-    return check(cudaMemset(s->counts, 0, 2 * sizeof(uint64_t)), "clearing the counters");
+    return check(cudaMemset(s->counts, 0, N_COUNTS * sizeof(uint64_t)), "clearing the counters");
 }
 
 static tq_status fill_state(State *s, const tqi_device_config *config) {
@@ -65,7 +68,7 @@ void close_state(void *opened) {
         (void)cudaDeviceSynchronize();
         close_room(s, &s->one);
     }
-    tqi_free(s->heap, s->counts, 1, 2 * sizeof(uint64_t), TQ_MEM_DEVICE);
+    tqi_free(s->heap, s->counts, 1, N_COUNTS * sizeof(uint64_t), TQ_MEM_DEVICE);
     tqi_free(s->heap, s->table, 1, s->max_pages * sizeof(uint32_t), TQ_MEM_DEVICE);
     tqi_free(s->heap, s, 1, sizeof *s, TQ_MEM_HOST);
 }

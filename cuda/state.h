@@ -20,7 +20,9 @@ struct State {
     uint32_t n_kv_heads, n_q_heads, k_dim, v_dim;
     uint32_t page_tokens; /* known with the first layer */
     uint64_t *counts;     /* device: replaced NaNs, infinities */
-    Room one;             /* of calls for a single sequence; opened with the first layer */
+    uint64_t *fault;      /* device: of a checked call, behind the counts */
+    char fault_busy;
+    Room one; /* of calls for a single sequence; opened with the first layer */
     KernelShape shapes[MAX_SHAPES];
     uint32_t n_shapes;
     bool sketches;         /* a layer has a sketch: queries carry their projection */
@@ -68,6 +70,12 @@ tq_status plan_batch(void *batch, const tqi_step *step, tq_stream stream);
 tq_status batch_append(void *batch, const tqi_step_append *job, tq_stream stream);
 tq_status batch_attend(void *batch, const tqi_step_attend *job, tq_stream stream);
 int capturing(void *state, tq_stream stream);
+/* paged.cu */
+tq_status paged_append(void *state, const tqi_paged_append *job, tq_stream stream);
+tq_status paged_attend(void *state, const tqi_paged_attend *job, tq_stream stream);
+/* merge.cu */
+tq_status merge(const tqi_device *device, const tqi_merge_job *job, tq_stream stream);
+size_t paged_workspace(void *state, uint32_t max_seqs, uint32_t max_queries, uint32_t max_length);
 void copy_bytes(void *state, void *to, const void *from, size_t bytes);
 tq_status wait_for_device(void *state);
 tq_status read_bytes(void *state, void *to, const void *from, size_t bytes);
@@ -88,6 +96,14 @@ static inline RowsIn rows_in(const tq_rows_in &r) {
 
 static inline RowsOut rows_out(const tq_rows_out &r) {
     return RowsOut{r.data, r.token_stride, r.head_stride, r.dtype};
+}
+
+/* Whether four elements of every row can be read or written at a time. */
+template <class Rows> static inline uint32_t takes_quads(const Rows &q) {
+    uint64_t size = q.dtype == TQ_F32 ? 4 : 2;
+    uint64_t all =
+        (uint64_t)q.data | (uint64_t)q.token_stride * size | (uint64_t)q.head_stride * size;
+    return all % (4 * size) == 0;
 }
 
 /* Pages of [first, first + n) to a launch's list. */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "plain_read.h"
-#include "tq/tq.h"
+#include "tq/paged.h"
 
 enum { HEADS = 8, MAX_SETS = 16 };
 
@@ -69,6 +69,26 @@ launch_fn attend_once; /* the layer's attention of a set's planned step */
 launch_fn append_once; /* its append */
 launch_fn step_once;   /* both */
 launch_fn call_once;   /* tq_attend() of the set's first sequence */
+/* Tokens of a sequence of a set; rows that it gets from token t on. */
+uint64_t run_length(const struct bench *b, uint32_t index);
+tq_rows_in run_rows(const struct bench *b, uint64_t t, size_t salt, int is_v);
+
+/* ---- paged.c -------------------------------------------------------------------------------- */
+
+/* The run's sequences and steps in pages of an engine. */
+struct paged {
+    struct run *run;
+    uint32_t page_tokens, stride; /* of the table: pages of a sequence */
+    tq_paged_pool pool;
+    int32_t *table, *lengths, *starts;
+    int64_t *slots;
+    void *work;
+    size_t work_size;
+};
+
+void open_paged(struct paged *p, struct run *r);
+void close_paged(struct paged *p);
+launch_fn paged_attend_once, paged_append_once, paged_step_once;
 
 /* ---- run_logits.c --------------------------------------------------------------------------- */
 

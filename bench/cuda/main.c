@@ -1,16 +1,18 @@
 /*
  * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --logits | --snapshots | --prefill]
- * [--case VARIANT,BATCH,TOKENS,GROUP,DIM[,QUERIES]]... [--fp8 native|converted]: decode attention,
- * prompts and append on a GPU through tq.h, against a plain read of the same bytes in the same run.
- * With --case the named cases of attention alone (of append where VARIANT is append:NAME), with
+ * [--paged] [--case VARIANT,BATCH,TOKENS,GROUP,DIM[,QUERIES]]... [--fp8 native|converted]: decode
+ * attention, prompts and append on a GPU through tq.h, against a plain read of the same bytes in
+ * the same run. With --case the named cases of attention alone (of append where VARIANT is
+ * append:NAME), with
  * --append appends alone, with --logits the scores of 4-bit keys alone (logits.h), with --snapshots
  * saving and loading alone, by the clock, with --prefill prompts alone. bench/gpu_tables.py makes
  * tables and plots of the JSON.
  *
  * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
  * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan
- * runs once per step for all layers and is not in them. Sets of sequences are taken in turn so
- * that no call finds its pages in the L2 cache; pages lie in random order.
+ * runs once per step for all layers and is not in them. --paged: beside each, the same sequences in
+ * pages of an engine (tq/paged.h), whose calls plan anew in every layer. Sets of sequences are
+ * taken in turn so that no call finds its pages in the L2 cache; pages lie in random order.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,7 +23,7 @@
 #include "snapshots.h"
 
 static FILE *json;
-static int json_rows;
+static int json_rows, with_paged;
 
 static void open_json(const char *path, const char *commit, const struct cudaDeviceProp *gpu) {
     int driver = 0, runtime = 0;
@@ -55,8 +57,20 @@ static void print_json(const char *op, const struct run *r, double ms, double re
             "\"bytes\": %.0f, \"read_ms\": %.6f, \"kernel\": \"%s\"}",
             json_rows++ ? "," : "", op, r->b.variant, r->b.batch, (unsigned long long)r->b.tokens,
             r->b.ragged, r->b.queries, r->b.group, r->b.dim, HEADS, ms, r->bytes, read,
-            tq_cache_kernel_name(r->cache, 0, strcmp(op, "append") ? TQ_OP_SCORE : TQ_OP_ENCODE_K));
+            tq_cache_kernel_name(r->cache, 0, strstr(op, "append") ? TQ_OP_ENCODE_K : TQ_OP_SCORE));
     (void)fflush(json); /* a run that is stopped leaves its rows */
+}
+
+/* The same by pages of an engine. */
+static void run_paged(struct run *r, uint32_t launches, double read) {
+    struct paged p;
+    open_paged(&p, r);
+    double step = time_graph(paged_step_once, &p, r->sets, launches);
+    double ms = time_graph(paged_attend_once, &p, r->sets, launches);
+    printf("  paged %8.4f ms  step %8.4f ms", ms, step);
+    print_json("paged_attend", r, ms, read);
+    print_json("paged_step", r, step, read);
+    close_paged(&p);
 }
 
 static void run_attend(struct bench b) {
@@ -74,6 +88,8 @@ static void run_attend(struct bench b) {
            ms, r.bytes / ms / 1e6, read, 100 * read / ms, step);
     print_json("attend", &r, ms, read);
     print_json("step", &r, step, read);
+    if (with_paged)
+        run_paged(&r, launches, read);
     printf("  %s", tq_cache_kernel_name(r.cache, 0, TQ_OP_SCORE));
     if (b.batch == 1)
         printf("  tq_attend %8.4f ms", time_graph(call_once, &r, r.sets, launches));
@@ -87,13 +103,24 @@ static void run_append(const char *variant, uint32_t batch, uint32_t tokens, uin
     open_run(&r, (struct bench){.variant = variant, .batch = batch, .group = 1, .dim = dim},
              tokens);
     double ms = time_graph(append_once, &r, r.sets, 20);
-    double in = 2.0 * tokens * HEADS * batch * dim * 2;
-    printf("append %-8s %3u x %5u tokens, dim %3u  %8.4f ms  %5.0f GB/s of rows\n", variant, batch,
+    double in = 2.0 * tokens * HEADS * batch * dim * 2, paged = 0;
+    if (with_paged) {
+        struct paged p;
+        open_paged(&p, &r);
+        paged = time_graph(paged_append_once, &p, r.sets, 20);
+        close_paged(&p);
+    }
+    printf("append %-8s %3u x %5u tokens, dim %3u  %8.4f ms  %5.0f GB/s of rows", variant, batch,
            tokens, dim, ms, in / ms / 1e6);
+    if (with_paged)
+        printf("  paged %8.4f ms", paged);
+    printf("\n");
     fflush(stdout);
     r.b.tokens = tokens;
     r.bytes = in;
     print_json("append", &r, ms, 0);
+    if (with_paged)
+        print_json("paged_append", &r, paged, 0);
     close_run(&r);
 }
 
@@ -240,7 +267,7 @@ static void run_case(char *text) {
 
 struct options {
     const char *json, *commit;
-    int quick, append, cases, logits, snapshots, prefill;
+    int quick, append, cases, logits, paged, snapshots, prefill;
 };
 
 static struct options read_options(int argc, char **argv) {
@@ -249,6 +276,7 @@ static struct options read_options(int argc, char **argv) {
         o.quick |= strcmp(argv[i], "--quick") == 0;
         o.logits |= strcmp(argv[i], "--logits") == 0;
         o.append |= strcmp(argv[i], "--append") == 0;
+        o.paged |= strcmp(argv[i], "--paged") == 0;
         o.prefill |= strcmp(argv[i], "--prefill") == 0;
         o.snapshots |= strcmp(argv[i], "--snapshots") == 0;
         o.cases |= strcmp(argv[i], "--case") == 0;
@@ -274,6 +302,7 @@ int main(int argc, char **argv) {
     CUDA(cudaGetDeviceProperties(&properties, 0));
     printf("%s, %d multiprocessors; ms per layer inside a graph, all rotations included\n",
            properties.name, properties.multiProcessorCount);
+    with_paged = o.paged;
     if (o.json)
         open_json(o.json, o.commit, &properties);
     CUDA(cudaStreamCreate(&stream));

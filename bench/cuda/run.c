@@ -14,7 +14,7 @@ static uint32_t queries_of(const struct bench *b) {
     return b->queries ? b->queries : 1;
 }
 
-static uint64_t length_of(const struct bench *b, uint32_t index) {
+uint64_t run_length(const struct bench *b, uint32_t index) {
     return b->ragged ? (b->tokens * (index + 1) + b->batch - 1) / b->batch : b->tokens;
 }
 
@@ -39,12 +39,16 @@ static void shuffle_pages(struct run *r, uint64_t pages) {
     free(seqs);
 }
 
+tq_rows_in run_rows(const struct bench *b, uint64_t t, size_t salt, int is_v) {
+    return is_v ? rows_at(b->dim, (t * 17 + salt * 1999 + 5000) % 65536 / 8 * 8)
+                : rows_at(b->dim, (t * 31 + salt * 977) % 4096 / 8 * 8);
+}
+
 static void fill(struct run *r, tq_seq seq, uint64_t tokens, size_t salt) {
     for (uint64_t t = 0; t < tokens; t += CHUNK) {
         uint64_t left = tokens - t;
         uint32_t n = left < CHUNK ? (uint32_t)left : CHUNK;
-        tq_rows_in k = rows_at(r->b.dim, (t * 31 + salt * 977) % 4096 / 8 * 8);
-        tq_rows_in v = rows_at(r->b.dim, (t * 17 + salt * 1999 + 5000) % 65536 / 8 * 8);
+        tq_rows_in k = run_rows(&r->b, t, salt, 0), v = run_rows(&r->b, t, salt, 1);
         TQ(tq_append(r->cache, seq, 0, n, &k, &v, stream));
     }
 }
@@ -53,7 +57,7 @@ static void fill_sets(struct run *r) {
     r->seqs = malloc((size_t)r->sets * r->b.batch * sizeof *r->seqs);
     for (uint32_t i = 0; i < r->sets * r->b.batch; i++) {
         TQ(tq_seq_create(r->cache, &r->seqs[i]));
-        fill(r, r->seqs[i], length_of(&r->b, i % r->b.batch), i);
+        fill(r, r->seqs[i], run_length(&r->b, i % r->b.batch), i);
     }
     CUDA(cudaStreamSynchronize(stream));
 }
@@ -127,7 +131,7 @@ static void create_cache(struct run *r, uint32_t new_tokens) {
     TQ(tq_variant_find(r->b.variant, &c.variant));
     TQ(tq_cache_estimate(r->context, &c, &footprint));
     for (uint32_t i = 0; i < r->b.batch; i++) {
-        r->pages += (length_of(&r->b, i) + footprint.page_tokens - 1) / footprint.page_tokens;
+        r->pages += (run_length(&r->b, i) + footprint.page_tokens - 1) / footprint.page_tokens;
         more += new_tokens / footprint.page_tokens + 1;
     }
     r->blobs = r->pages * HEADS;

@@ -141,28 +141,6 @@ TQI_INLINE float add_sink(float sink, float *lse) {
     return keep;
 }
 
-TQI_INLINE uint32_t pack16(int32_t dtype, float a, float b) {
-    uint32_t r;
-    if (dtype == TQ_F16)
-        asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(b), "f"(a));
-    else
-        asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(b), "f"(a));
-    return r;
-}
-
-TQI_INLINE void store_quad(const AttendJob &job, int64_t at, const float x[4]) {
-    const RowsOut &out = job.out;
-    if (!job.out_aligned) {
-        for (int i = 0; i < 4; i++)
-            store_element(out, at + i, x[i]);
-    } else if (out.dtype == TQ_F32) {
-        *(float4 *)((float *)out.data + at) = make_float4(x[0], x[1], x[2], x[3]);
-    } else {
-        *(uint2 *)((uint16_t *)out.data + at) =
-            make_uint2(pack16(out.dtype, x[0], x[1]), pack16(out.dtype, x[2], x[3]));
-    }
-}
-
 /* The row from its pieces to the caller. Every lane of a warp takes part; `in` says whose row
  * exists. */
 template <class Row>
@@ -186,7 +164,7 @@ TQI_INLINE void merge_row(const AttendJob &job, const RowPlace &p, bool in, cons
         float y[4];
         for (int i = 0; i < 4; i++)
             y[i] = (x[i] * factor + (mean ? mean[first + i] : 0)) * keep;
-        store_quad(job, at + first, y);
+        store_quad(job.out, job.out_aligned, at + first, y);
     });
     if (job.lse && row.lane == 0)
         job.lse[(size_t)p.row * job.n_heads * job.group + p.q_head] =

@@ -1,11 +1,13 @@
 /* The plan of a launch: segments to workers and pieces, by one block. */
 #include "attend/attend_job.h"
 #include "attend/instructions.cuh"
+#include "attend/scan.cuh"
+#include "paged/import.cuh"
 
 namespace tqi {
 namespace {
 
-enum { THREADS = 512, WARPS = THREADS / 32 };
+enum { THREADS = SCAN_THREADS, WARPS = SCAN_WARPS };
 
 /* What the block agrees on. */
 struct Shared {
@@ -13,26 +15,6 @@ struct Shared {
     tqi_division share;
     uint32_t size; /* tiles of a part; 0 = row way */
 };
-
-/* Sum over the threads in front; *total: of all. */
-template <class T> __device__ T scan(T x, uint64_t *room, T *total) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    T sum = x, before = 0, all = 0;
-    for (uint32_t o = 1; o < 32; o *= 2) {
-        T left = __shfl_up_sync(~0u, sum, o);
-        sum += lane >= o ? left : 0;
-    }
-    if (lane == 31)
-        room[warp] = sum;
-    __syncthreads();
-    for (uint32_t w = 0; w < WARPS; w++) {
-        before += w < warp ? (T)room[w] : 0;
-        all += (T)room[w];
-    }
-    __syncthreads();
-    *total = all;
-    return before + sum - x;
-}
 
 /* Segments of a launch, and where their cut goes. */
 struct Range {
@@ -216,6 +198,15 @@ __global__ void __launch_bounds__(THREADS)
     plan(job, Range{0, 1, job.schedule}, 0);
 }
 
+/* A step of one launch whose sequences are the caller's. */
+__global__ void __launch_bounds__(THREADS)
+    tqk_plan_import(const __grid_constant__ PlanJob job, const __grid_constant__ ImportJob from) {
+    __shared__ uint64_t room[WARPS];
+    wait_for_last_kernel();
+    import_seqs(from, room);
+    plan(job, Range{0, job.step.block_segment[job.launch_blocks], job.schedule}, 0);
+}
+
 __global__ void tqk_upload_table(const __grid_constant__ PageIds ids, uint32_t n, uint32_t *table) {
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
         table[i] = ids.id[i];
@@ -226,6 +217,11 @@ __global__ void tqk_upload_table(const __grid_constant__ PageIds ids, uint32_t n
 tq_status plan_step(const PlanJob &job, cudaStream_t stream) {
     LaunchShape shape = {job.n_launches, THREADS, 0, stream, job.overlap != 0};
     return launch(tqk_plan, shape, "tqk_plan", job);
+}
+
+tq_status plan_import(const PlanJob &job, const ImportJob &from, cudaStream_t stream) {
+    LaunchShape shape = {1, THREADS, 0, stream, job.overlap != 0};
+    return launch(tqk_plan_import, shape, "tqk_plan_import", job, from);
 }
 
 tq_status plan_one(const PlanJob &job, const tqi_segment &segment, uint32_t *table,

@@ -23,24 +23,6 @@ namespace tqi {
 /* The high byte of the largest integer is 127. */
 #define TQI_LARGEST_INTEGER 32512.0f
 
-/* Four elements of a row as they are. */
-__device__ __forceinline__ void load_quad(const RowsIn &q, bool aligned, int64_t at, float x[4]) {
-    if (!aligned) {
-        for (int i = 0; i < 4; i++)
-            x[i] = load_element(q.data, q.dtype, at + i);
-    } else if (q.dtype == TQ_F32) {
-        float4 v = *(const float4 *)((const float *)q.data + at);
-        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
-    } else {
-        uint2 v = *(const uint2 *)((const uint16_t *)q.data + at);
-        bool half = q.dtype == TQ_F16;
-        x[0] = half ? f16_bits((uint16_t)v.x) : bf16_bits((uint16_t)v.x);
-        x[1] = half ? f16_bits((uint16_t)(v.x >> 16)) : bf16_bits((uint16_t)(v.x >> 16));
-        x[2] = half ? f16_bits((uint16_t)v.y) : bf16_bits((uint16_t)v.y);
-        x[3] = half ? f16_bits((uint16_t)(v.y >> 16)) : bf16_bits((uint16_t)(v.y >> 16));
-    }
-}
-
 /* The row; returns scale * q.mean. Rows are not sanitised: what is not finite must show. */
 template <class Row>
 __device__ __forceinline__ float load_row(const AttendJob &job, const RowPlace &p, bool in,

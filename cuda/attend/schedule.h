@@ -29,12 +29,11 @@ enum { TQI_FIXED_PARTS = 16, TQI_FIXED_TOKENS = 2048 };
 
 struct tqi_segment {
     uint64_t length;    /* tokens of the sequence */
-    uint32_t ids;       /* of its first page in the table */
+    int64_t ids;        /* of its first page in the table */
     uint32_t n_queries; /* not 0 */
     uint32_t query_row; /* of its first query in the callers' arrays */
     uint32_t behind;    /* query tokens of the sequence behind the last of the segment */
     uint32_t tiled;     /* its sequence has so many rows that prefill kernels can take them */
-    uint32_t reserved;
 };
 
 /* What decides how a launch is cut, beside the segments. */
@@ -76,8 +75,7 @@ struct tqi_work {
     uint32_t n_tiles; /* in this item and those behind it */
     uint32_t here;    /* of them in this item */
     uint32_t kv_head; /* of the item */
-    uint32_t ids;     /* of the first tile's page, in the table */
-    uint32_t reserved;
+    int64_t ids;      /* of the first tile's page, in the table */
 };
 
 /* Where the rows of a query token stand. */
@@ -223,8 +221,7 @@ TQI_BOTH struct tqi_work tqi_row_work(const struct tqi_cut *cuts, uint32_t first
     work.n_tiles = (uint32_t)(tqi_share_begin(total, worker + 1, n_workers) - begin);
     work.here = (uint32_t)tqi_least(work.n_tiles, cuts[s].n_tiles - work.tile);
     work.kv_head = work.item / cuts[s].items_per_head;
-    work.ids = cuts[s].first_tile + work.tile;
-    work.reserved = 0;
+    work.ids = (int64_t)cuts[s].first_tile + work.tile;
     return work;
 }
 
@@ -239,8 +236,7 @@ TQI_BOTH struct tqi_work tqi_block_work(const struct tqi_cut *cuts, uint32_t fir
     work.n_tiles = (uint32_t)tqi_share_begin(cuts[s].n_tiles, part + 1, parts) - work.tile;
     work.here = work.n_tiles;
     work.kv_head = work.item / cuts[s].items_per_head;
-    work.ids = cuts[s].first_tile + work.tile;
-    work.reserved = 0;
+    work.ids = (int64_t)cuts[s].first_tile + work.tile;
     return work;
 }
 

@@ -56,14 +56,59 @@ __device__ inline void store_element(const RowsOut &rows, int64_t i, float x) {
         ((__nv_bfloat16 *)rows.data)[i] = __float2bfloat16_rn(x);
 }
 
-/* Rounded once: the way through binary32 is rounded to odd. */
-__device__ inline void store_element(const RowsOut &rows, int64_t i, double x) {
+/* A number that, stored as an element, is x rounded once: for 16 bits it is rounded to odd. */
+__device__ inline float narrowed(int32_t dtype, double x) {
     float f = __double2float_rz(x);
-    if (rows.dtype == TQ_F32)
+    if (dtype == TQ_F32)
         f = __double2float_rn(x);
     else if ((double)f != x && !isnan(f))
         f = __uint_as_float(__float_as_uint(f) | 1);
-    store_element(rows, i, f);
+    return f;
+}
+
+__device__ inline void store_element(const RowsOut &rows, int64_t i, double x) {
+    store_element(rows, i, narrowed(rows.dtype, x));
+}
+
+/* Four elements of a row as they are; aligned: they can be read at a time. */
+__device__ __forceinline__ void load_quad(const RowsIn &q, bool aligned, int64_t at, float x[4]) {
+    if (!aligned) {
+        for (int i = 0; i < 4; i++)
+            x[i] = load_element(q.data, q.dtype, at + i);
+    } else if (q.dtype == TQ_F32) {
+        float4 v = *(const float4 *)((const float *)q.data + at);
+        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+    } else {
+        uint2 v = *(const uint2 *)((const uint16_t *)q.data + at);
+        bool half = q.dtype == TQ_F16;
+        x[0] = half ? f16_bits((uint16_t)v.x) : bf16_bits((uint16_t)v.x);
+        x[1] = half ? f16_bits((uint16_t)(v.x >> 16)) : bf16_bits((uint16_t)(v.x >> 16));
+        x[2] = half ? f16_bits((uint16_t)v.y) : bf16_bits((uint16_t)v.y);
+        x[3] = half ? f16_bits((uint16_t)(v.y >> 16)) : bf16_bits((uint16_t)(v.y >> 16));
+    }
+}
+
+__device__ __forceinline__ uint32_t pack16(int32_t dtype, float a, float b) {
+    uint32_t r;
+    if (dtype == TQ_F16)
+        asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(b), "f"(a));
+    else
+        asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(b), "f"(a));
+    return r;
+}
+
+/* aligned: four elements can be written at a time. */
+__device__ __forceinline__ void store_quad(const RowsOut &out, bool aligned, int64_t at,
+                                           const float x[4]) {
+    if (!aligned) {
+        for (int i = 0; i < 4; i++)
+            store_element(out, at + i, x[i]);
+    } else if (out.dtype == TQ_F32) {
+        *(float4 *)((float *)out.data + at) = make_float4(x[0], x[1], x[2], x[3]);
+    } else {
+        *(uint2 *)((uint16_t *)out.data + at) =
+            make_uint2(pack16(out.dtype, x[0], x[1]), pack16(out.dtype, x[2], x[3]));
+    }
 }
 
 } /* namespace tqi */

@@ -32,17 +32,20 @@ struct PackWork {
     uint8_t *blob;
     const uint8_t *codes; /* [token of the group][dim_pad] */
     uint32_t group, first, last;
+    bool shared; /* other blocks write to the group too */
 };
 
 /* Eight codes of a word: bit n of `valid` says that code n is new. */
 struct Eight {
     uint8_t code[8];
     uint32_t valid;
+    bool shared;
 };
 
 __device__ Eight gather(const PackWork &p, uint32_t word_in_group, uint32_t lane) {
     const tqi_layout &l = p.side->layout;
     Eight e = {};
+    e.shared = p.shared;
     for (uint32_t c = 0; c < 8; c++) {
         uint32_t token, dim;
         if (l.side == TQI_SIDE_V) {
@@ -61,9 +64,13 @@ __device__ Eight gather(const PackWork &p, uint32_t word_in_group, uint32_t lane
     return e;
 }
 
-__device__ void put_bits(uint32_t *word, uint32_t mask, uint32_t bits) {
-    if (mask)
-        *word = (*word & ~mask) | bits;
+/* A word or a byte of a plane. */
+template <class Word>
+__device__ void put_bits(Word *word, uint32_t mask, uint32_t bits, bool shared) {
+    if (shared)
+        exchange_bits(word, bits, mask);
+    else if (mask)
+        *word = (Word)((*word & ~mask) | bits);
 }
 
 /* Bit `bit` of every code to position `at` of its nibble. */
@@ -74,14 +81,14 @@ __device__ void put_nibble_bits(uint32_t *word, const Eight &e, uint32_t bit, ui
         mask |= (e.valid >> c & 1) * ones << (4 * c + at);
         bits |= (e.valid >> c & 1) * (e.code[c] >> bit & ones) << (4 * c + at);
     }
-    put_bits(word, mask, bits);
+    put_bits(word, mask, bits, e.shared);
 }
 
 __device__ void put_plane(uint8_t *at, const Eight &e, uint32_t bit) {
     uint32_t bits = 0;
     for (uint32_t c = 0; c < 8; c++)
         bits |= (e.code[c] >> bit & 1u) << c;
-    *at = (uint8_t)((*at & ~e.valid) | (bits & e.valid));
+    put_bits(at, e.valid, bits & e.valid, e.shared);
 }
 
 __device__ void put_word4(uint32_t *word, const Eight &e) {
@@ -91,7 +98,7 @@ __device__ void put_word4(uint32_t *word, const Eight &e) {
             mask |= 7u << 4 * c | 1u << sign_bit4(c);
             bits |= (e.code[c] & 7u) << 4 * c | (uint32_t)(e.code[c] >> 3) << sign_bit4(c);
         }
-    put_bits(word, mask, bits);
+    put_bits(word, mask, bits, e.shared);
 }
 
 __device__ void put_word3(const PackWork &p, uint32_t word, uint32_t lane, const Eight &e) {
@@ -158,7 +165,7 @@ __device__ void encode_row(const RowWork &r, const EncodeJob &job, uint32_t side
     r.warp.sync();
 }
 
-/* Block index: (page, head, side), side fastest. */
+/* Block index: (page, piece or row; head; side), side fastest. */
 __global__ void tqk_encode_any(const __grid_constant__ EncodeJob job) {
     extern __shared__ float shared[];
     uint32_t side = blockIdx.x & 1, head = (blockIdx.x >> 1) % job.n_heads;
@@ -185,10 +192,11 @@ __global__ void tqk_encode_any(const __grid_constant__ EncodeJob job) {
         if (l.kind != TQI_KIND_LM && l.kind != TQI_KIND_POLAR)
             continue; /* wide codes are in place already */
         __syncthreads();
+        const bool shared_group = job.slots != nullptr;
         if (l.kind == TQI_KIND_LM)
-            pack_group(PackWork{&s, blob, codes, group, from - base, to - base});
+            pack_group(PackWork{&s, blob, codes, group, from - base, to - base, shared_group});
         else
-            pack_polar(l, blob, codes, base, from - base, to - base);
+            pack_polar(l, blob, codes, base, from - base, to - base, shared_group);
         __syncthreads();
     }
 }
@@ -212,7 +220,7 @@ tq_status encode_any_prepare(uint32_t dim) {
 
 tq_status encode_any(const EncodeJob &job, cudaStream_t stream) {
     uint32_t k = job.side[0].layout.dim, v = job.side[1].layout.dim, dim = k > v ? k : v;
-    uint64_t pages = job.pieces ? job.max_pieces : job.n_pages;
+    uint64_t pages = job.pieces || job.slots ? job.max_pieces : job.n_pages;
     LaunchShape shape = {pages * job.n_heads * 2, warps_of(dim) * 32, shared_of(dim), stream,
                          false};
     return launch(tqk_encode_any, shape, "tqk_encode_any", job);

@@ -94,7 +94,7 @@ tq_status encode_fast_prepare(const Side side[2]) {
 
 tq_status encode(const EncodeJob &job, cudaStream_t stream) {
     const Side *s = job.side;
-    if (!encode_takes_groups(s))
+    if (job.slots || !encode_takes_groups(s))
         return encode_any(job, stream);
     FastEncodeJob f;
     f.job = job;

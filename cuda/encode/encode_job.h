@@ -21,7 +21,7 @@ struct AppendPiece {
     uint32_t row;  /* of the first token in the caller's rows */
 };
 
-/* Rows for a run of consecutive pages of one sequence, or pieces of many sequences. */
+/* Rows for a run of consecutive pages of one sequence, pieces of many sequences, or slots. */
 struct EncodeJob {
     Side side[2];
     RowsIn rows[2];
@@ -40,6 +40,10 @@ struct EncodeJob {
     const AppendPiece *pieces;
     const uint32_t *n_pieces;
     uint32_t max_pieces;
+    /* Or slots of the caller, one for each of max_pieces rows, on the device (slots.cuh); only
+     * those in [0, n_slots) are written. */
+    const int64_t *slots;
+    uint64_t n_slots;
     PageIds ids;
 };
 

@@ -2,7 +2,7 @@
 #ifndef TQI_CUDA_ENCODE_PAGE_WORK_CUH
 #define TQI_CUDA_ENCODE_PAGE_WORK_CUH
 
-#include "encode/encode_job.h"
+#include "encode/slots.cuh"
 
 namespace tqi {
 
@@ -12,11 +12,12 @@ struct PageWork {
     uint32_t first, last;
 };
 
+/* page: or piece, or row of a slot. */
 __device__ inline bool page_work(const EncodeJob &job, uint32_t page, PageWork *w) {
-    if (job.pieces) {
-        if (page >= *job.n_pieces)
+    if (job.pieces || job.slots) {
+        if (job.slots ? !run_begins(job, page, job.pages.page_tokens) : page >= *job.n_pieces)
             return false;
-        AppendPiece p = job.pieces[page];
+        AppendPiece p = job.slots ? run_at(job, page, job.pages.page_tokens) : job.pieces[page];
         *w = PageWork{p.page, p.row, p.slot, p.slot + p.n};
         return true;
     }

@@ -8,6 +8,7 @@
 
 #include "encode/polar_block.cuh"
 #include "encode/row_any.cuh"
+#include "encode/slots.cuh"
 
 namespace tqi {
 namespace {
@@ -50,9 +51,10 @@ __device__ inline void encode_polar(const RowWork &r, const Side &s, uint8_t *bl
 }
 
 /* Levels 3 and 4 of tokens [first, last) of the group that begins at `base`; a thread takes four
- * tokens of a block, whose codes share bytes with nothing else. */
+ * tokens of a block, whose codes share bytes with nothing else. shared: other blocks write to the
+ * group too. */
 __device__ inline void pack_polar(const tqi_layout &l, uint8_t *blob, const uint8_t *codes,
-                                  uint32_t base, uint32_t first, uint32_t last) {
+                                  uint32_t base, uint32_t first, uint32_t last, bool shared) {
     const uint32_t blocks = l.dim_pad / TQI_POLAR_BLOCK, quads = l.group / 4;
     for (uint32_t i = threadIdx.x; i < blocks * quads; i += blockDim.x) {
         uint32_t block = i / quads, token = i % quads * 4;
@@ -69,6 +71,11 @@ __device__ inline void pack_polar(const tqi_layout &l, uint8_t *blob, const uint
         }
         if (mask == 0)
             continue;
+        if (shared) {
+            exchange_bits(level3, bits & 0xffff, mask & 0xffff);
+            exchange_bits(level4, bits >> 16, mask >> 16);
+            continue;
+        }
         uint32_t old = *level3 | (uint32_t)*level4 << 16;
         bits |= old & ~mask;
         *level3 = (uint16_t)bits;

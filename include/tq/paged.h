@@ -19,8 +19,9 @@
  *
  * A cache says what the layers are: formats, heads, dims, seed, and by tq_cache_set_means(),
  * tq_cache_set_fp8_scales() and tq_cache_set_sink_logits() their constants. It needs no pages of
- * its own for that: max_pages 0 on the CPU takes none. Caches with sink_tokens or recent_tokens are
- * refused with ::TQ_ERR_UNSUPPORTED: the engine's pages have codes only.
+ * its own for that: max_pages 0 on the CPU takes none, on CUDA 1 is the least. Caches with
+ * sink_tokens or recent_tokens are refused with ::TQ_ERR_UNSUPPORTED: the engine's pages have codes
+ * only.
  *
  * @code
  * size_t page = tq_paged_page_bytes(cache, layer);          // of all kv heads
@@ -32,8 +33,15 @@
  * No call allocates, and none waits for the device unless ::TQ_PAGED_CHECKED asks for it.
  * Arrays of ids, lengths and slots live in the memory of the cache's device.
  *
+ * **CUDA graphs.** Calls that are not checked may be captured and replayed: kernels read ids,
+ * lengths, slots and rows of queries from the engine's arrays when they run, so that a graph
+ * follows what the engine writes there. Fixed are n_tokens, n_seqs, n_queries and max_seq_len, the
+ * largest that the graph serves, all addresses, strides and parameters. Of a step that is smaller,
+ * slots of missing tokens are negative, and query_starts of missing sequences repeat the last
+ * value.
+ *
  * **This header is experimental:** its functions and structs may change in any release before
- * 1.0. CUDA refuses its calls with ::TQ_ERR_UNSUPPORTED so far.
+ * 1.0.
  */
 
 #ifdef __cplusplus
@@ -44,7 +52,11 @@ extern "C" {
  *  @{ */
 
 /** Look at ids, slots and lengths before anything is read or written, and refuse bad ones. The
- *  CPU always does; on CUDA it costs a pass over them and a wait. */
+ *  CPU always does. On CUDA it is for debugging: a kernel looks at them and the call waits for it,
+ *  and so for all work in front of it on the stream; slots are compared with each other as well,
+ *  which takes a time that grows with the square of n_tokens. While a stream is being captured such
+ *  calls return ::TQ_ERR_INVALID_STATE. Without it nothing on CUDA protects from a page id that is
+ *  wrong, while a slot beyond the pool is left out. */
 #define TQ_PAGED_CHECKED 1u
 
 /** Pages of one layer. */
@@ -53,7 +65,8 @@ typedef struct tq_paged_pool {
     uint32_t flags;       /**< ::TQ_PAGED_CHECKED or 0. */
     void *pages;          /**< First page, aligned to 16 bytes; device memory on CUDA. */
     int64_t page_stride;  /**< Bytes from a page to the next, at least tq_paged_page_bytes() and a
-                               multiple of 16; 0 = adjacent. What lies between is left alone. */
+                               multiple of 16, below 4 GiB on CUDA; 0 = adjacent. What lies between
+                               is left alone. */
     uint64_t n_pages;     /**< Pages, 1 to 2^31. */
 } tq_paged_pool;
 
@@ -81,16 +94,20 @@ TQ_API size_t tq_paged_page_bytes(const tq_cache *cache, uint32_t layer);
  *  @param layer below n_layers
  *  @param pool pages of the layer; what they held before does not matter
  *  @param slots [n_tokens]: page id * page_tokens + place in the page; a negative slot skips the
- *  token. Of tokens with the same slot the last one stays.
+ *  token. Of tokens with the same slot the last one stays on the CPU; on CUDA slots of a call must
+ *  differ, else anything may stand there (if checked, it is refused)
  *  @param n_tokens 0 is allowed and does nothing
  *  @param k rows [n_tokens][n_kv_heads] of head_dim elements, after RoPE
  *  @param v rows [n_tokens][n_kv_heads] of v_head_dim elements
  *  @param stream the stream to run on; NULL on the CPU
  *  @retval TQ_ERR_INVALID_ARGUMENT bad layer, pool, rows or, if checked, a slot beyond the pool
- *  @retval TQ_ERR_UNSUPPORTED the device has no such kernels
+ *  @retval TQ_ERR_INVALID_STATE checked, and the stream is being captured
+ *  @retval TQ_ERR_UNSUPPORTED the device has no such kernels, or page_stride is too large for them
+ *  @retval TQ_ERR_DEVICE the device failed
  *
- *  Codes are those of tq_append(), bit for bit. Afterwards the layer counts as appended to:
- *  means and scales can't change any more. */
+ *  Rows are fastest where tokens of a page follow one another. On CUDA the generic encoder serves
+ *  so far, whatever tq_cache_kernel_name() says. Codes are those of tq_append(), bit for bit.
+ *  Afterwards the layer counts as appended to: means and scales can't change any more. */
 TQ_API TQ_WARN_UNUSED tq_status tq_paged_append(tq_cache *cache, uint32_t layer,
                                                 const tq_paged_pool *pool, const int64_t *slots,
                                                 uint32_t n_tokens, const tq_rows_in *k,
@@ -120,10 +137,15 @@ TQ_API tq_status tq_paged_workspace(const tq_cache *cache, uint32_t max_seqs, ui
  *  @retval TQ_ERR_INVALID_ARGUMENT bad layer, pool, rows or parameters; if checked, a page id that
  *  is needed and not in the pool, a length above max_seq_len, rows out of order
  *  @retval TQ_ERR_BUFFER_TOO_SMALL workspace_size is too small
- *  @retval TQ_ERR_UNSUPPORTED the device has no such kernels
+ *  @retval TQ_ERR_INVALID_STATE checked, and the stream is being captured
+ *  @retval TQ_ERR_UNSUPPORTED the device has no such kernels, or page_stride is too large for them
+ *  @retval TQ_ERR_DEVICE the device failed
  *
  *  Only pages that some row sees are read: table entries behind a length or before a window may
- *  hold anything. Numbers are those of tq_attend() over the same tokens, bit for bit on the CPU.
+ *  hold anything. Numbers are those of tq_attend() over the same tokens, bit for bit on the CPU; on
+ *  CUDA those of a batch with max_seqs = n_seqs and max_tokens = n_queries, bit for bit, but for
+ *  sequences of many rows, which a batch gives to prefill kernels (::TQ_OP_PREFILL). There a call
+ *  plans anew how its work is cut, by one or two small kernels in front.
  *  Several threads may attend at a time, each with a workspace of its own. */
 TQ_API TQ_WARN_UNUSED tq_status tq_paged_attend(const tq_cache *cache, uint32_t layer,
                                                 const tq_paged_pool *pool,

@@ -1,7 +1,8 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, fp8, special, batches, windows, prefill, sequences, snapshots, walks, device, random;
- * all without arguments. The groups sanitize, sanitize_fp8 and sanitize_batches repeat a little of
- * everything for tools that are slow. Skips where there is no GPU. */
+ * attention, fp8, special, batches, windows, prefill, paged, merge, cases, sequences, snapshots,
+ * walks, device, random; all without arguments. The groups sanitize, sanitize_fp8,
+ * sanitize_batches, sanitize_bytes and sanitize_paged repeat a little of everything for tools that
+ * are slow. Skips where there is no GPU. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,11 +23,15 @@ static const struct {
               {"special", check_special},
               {"windows", check_windows},
               {"prefill", check_prefill},
+              {"paged", check_paged},
+              {"merge", check_merge},
+              {"cases", check_cases},
               {"random", check_random},
               {"sanitize", check_sanitize},
               {"sanitize_fp8", check_sanitize_fp8},
               {"sanitize_batches", check_batches_sanitize},
-              {"sanitize_bytes", check_bytes_sanitize}};
+              {"sanitize_bytes", check_bytes_sanitize},
+              {"sanitize_paged", check_paged_sanitize}};
 
 static int wanted(const char *name, int argc, char **argv) {
     for (int i = 1; i < argc; i++)
