@@ -45,6 +45,12 @@ class DeviceGuard {
     cudaError_t error_;
 };
 
+/* Behind a cudaMemset or a copy from pageable memory: either may return before its last bytes are
+ * there, and a stream of the caller that does not block with the default one would not wait. */
+inline tq_status settle(const char *what) {
+    return check(cudaStreamSynchronize(nullptr), what);
+}
+
 struct LaunchShape {
     uint64_t blocks;
     uint32_t threads;

@@ -25,8 +25,7 @@ tq_status write_bytes(void *opened, void *to, const void *from, size_t bytes) {
     TQI_CUDA(cudaDeviceSynchronize()); /* the page may still be read on some stream */
     TQI_TRY(check(s->copy_error, "copying a shared page"));
     TQI_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
-    /* Pageable memory may still be on its way, and other streams don't wait for this one. */
-    return check(cudaStreamSynchronize(nullptr), "writing to the GPU");
+    return settle("writing to the GPU");
 }
 
 tq_status read_counts(void *opened, tqi_nonfinite *out) {
@@ -42,7 +41,8 @@ tq_status reset_counts(void *opened) {
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
     TQI_CUDA(cudaDeviceSynchronize());
-    return check(cudaMemset(s->counts, 0, 2 * sizeof(uint64_t)), "clearing the counters");
+    TQI_CUDA(cudaMemset(s->counts, 0, 2 * sizeof(uint64_t)));
+    return settle("clearing the counters");
 }
 
 static tq_status run_means(State *s, const tqi_means_job *from, float *mean) {

@@ -19,7 +19,8 @@ static tq_status allocate(State *s) {
         s->table = static_cast<uint32_t *>(device_alloc(s, s->max_pages * sizeof(uint32_t)));
     if (!s->counts || (s->max_pages && !s->table))
         return TQ_ERR_OUT_OF_MEMORY;
-    return check(cudaMemset(s->counts, 0, N_COUNTS * sizeof(uint64_t)), "clearing the counters");
+    TQI_CUDA(cudaMemset(s->counts, 0, N_COUNTS * sizeof(uint64_t)));
+    return settle("clearing the counters");
 }
 
 static tq_status fill_state(State *s, const tqi_device_config *config) {
@@ -162,9 +163,11 @@ static tq_status set_sinks(State *s, LayerState *l, size_t at, const float *sink
     size_t bytes = s->n_q_heads * sizeof(float);
     uint8_t *to = l->block + at;
     l->sinks = reinterpret_cast<const float *>(to);
-    if (!sinks)
-        return check(cudaMemset(to, 0xff, bytes), "clearing the sinks");
-    return check(cudaMemcpy(to, sinks, bytes, cudaMemcpyHostToDevice), "copying the sinks");
+    if (sinks)
+        TQI_CUDA(cudaMemcpy(to, sinks, bytes, cudaMemcpyHostToDevice));
+    else
+        TQI_CUDA(cudaMemset(to, 0xff, bytes));
+    return settle("setting the sinks");
 }
 
 static tq_status upload(State *s, LayerState *l, const Section *sections) {
@@ -175,7 +178,7 @@ static tq_status upload(State *s, LayerState *l, const Section *sections) {
         if (sections[i].from && sections[i].bytes)
             TQI_CUDA(cudaMemcpy(l->block + sections[i].at, sections[i].from, sections[i].bytes,
                                 cudaMemcpyHostToDevice));
-    return TQ_OK;
+    return settle("copying the constants of a layer");
 }
 
 static tq_status new_layer(State *s, tqi_layer *layer, size_t bytes) {

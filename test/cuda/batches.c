@@ -52,6 +52,7 @@ void batches_close(struct batches *b) {
 static void *new_rows(void *device, size_t n, uint32_t dim) {
     void *host = gpu_rows(TQ_BF16, n, dim);
     GPU_CUDA(cudaMemcpy(device, host, n * 2, cudaMemcpyHostToDevice));
+    GPU_CUDA(cudaDeviceSynchronize()); /* as in gpu_upload() */
     return host;
 }
 

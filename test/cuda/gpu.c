@@ -155,6 +155,9 @@ void *gpu_buffer(size_t bytes) {
 void *gpu_upload(const void *from, size_t bytes) {
     void *device = gpu_buffer(bytes);
     GPU_CUDA(cudaMemcpy(device, from, bytes, cudaMemcpyHostToDevice));
+    /* A copy from pageable memory may return before its last bytes have arrived, and a stream that
+     * does not block with the default one would not wait for them. */
+    GPU_CUDA(cudaDeviceSynchronize());
     return device;
 }
 
