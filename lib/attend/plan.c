@@ -114,7 +114,7 @@ static void add_exact(const struct tqi_attend_plan *p, struct tqi_piece *piece) 
     part.written = e->start;
     part.tokens = (struct tqi_range){e->start, end < head ? end : head};
     add_part(p, piece, part);
-    part.view.pages = e->pages + e->n_head;
+    part.view.pages = e->pages ? e->pages + e->n_head : NULL;
     part.base = e->first * TQI_EXACT_TOKENS;
     part.tokens = (struct tqi_range){e->start > head ? e->start : head, end};
     add_part(p, piece, part);

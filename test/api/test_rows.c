@@ -268,17 +268,19 @@ static void check_answer(const struct check *c, struct asked *a, const char *wha
         CHECK(!isnan(a->lse[i]), "%s, %s: lse", c->name, what);
 }
 
-/* Squares of the error of one output row and of what its terms allow: decoded rows are
- * rounded to f32, which moves a score by about its last place and its weight with it. Where
- * scores are large, that is more than the tolerance. */
+/* Squares of the error of one output row and of what its terms allow. */
 static void judge_row(const struct check *c, const double *weights, double lse, size_t head,
-                      const float *out, double *error, double *scale) {
+                      const float *q, const float *out, double *error, double *scale) {
+    double allows[N_TOKENS];
+    for (size_t t = 0; t < N_TOKENS; t++)
+        allows[t] = plain_condition(weights[t], lse, q,
+                                    c->k + (t * KV_HEADS + head) * c->c.head_dim, c->c.head_dim);
     for (uint32_t i = 0; i < c->c.head_dim; i++) {
         double want = 0, terms = 0;
         for (size_t t = 0; t < N_TOKENS; t++) {
             double x = weights[t] * (double)c->v[(t * KV_HEADS + head) * c->c.head_dim + i];
             want += x;
-            terms += weights[t] > 0 ? fabs(x) * fmax(1, fabs(log(weights[t]) + lse)) : 0;
+            terms += fabs(x) * allows[t];
         }
         *error += pow((double)out[i] - want, 2);
         *scale += pow(terms, 2);
@@ -299,7 +301,8 @@ static double judge_out(const struct check *c, const struct asked *a) {
         uint32_t head = row % (KV_HEADS * GROUP);
         double weights[N_TOKENS] = {0};
         plain_weights(&s, a->q, c->k, row / (KV_HEADS * GROUP), head, weights, &lse);
-        judge_row(c, weights, lse, head / GROUP, a->out + row * c->c.head_dim, &error, &scale);
+        size_t at = (size_t)row * c->c.head_dim;
+        judge_row(c, weights, lse, head / GROUP, a->q + at, a->out + at, &error, &scale);
     }
     return scale > 0 ? sqrt(error / scale) : sqrt(error);
 }

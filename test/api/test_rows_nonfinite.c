@@ -76,7 +76,7 @@ struct check {
 
 /* Keys of every format; values of the same, or of one that can hold them. */
 static void for_every_format(void (*check)(struct check *c)) {
-    static const uint32_t dims[] = {80, 128};
+    static const uint32_t dims[] = {80, 96, 128};
     for (uint32_t f = 0; f < tq_format_count(); f++)
         for (size_t i = 0; i < COUNT(dims) * COUNT(all_dtypes); i++) {
             tq_format_info info = format_at(f);

@@ -83,3 +83,13 @@ double largest_difference(const float *got, const double *want, size_t n) {
     }
     return worst;
 }
+
+double plain_condition(double weight, double lse, const float *q, const float *k, uint32_t dim) {
+    if (!(weight > 0))
+        return 0;
+    double least = fmax(1, fabs(log(weight) + lse));
+    if (weight >= 1e-6)
+        return least;
+    double size = sqrt(dot(q, q, dim)) * sqrt(dot(k, k, dim)) / sqrt(dim);
+    return fmax(least, fmin(size, 1e4));
+}

@@ -28,4 +28,9 @@ double relative_error(const float *got, const double *want, size_t n);
 /* Largest |got - want| / max(1, |want|); equal infinities differ by 0, NaN gives infinity. */
 double largest_difference(const float *got, const double *want, size_t n);
 
+/* What an error of a score may count for, 1 and up: decoded rows are rounded to f32, which moves a
+ * score by about its last place and its weight with it. A weight below 1e-6 counts at all only
+ * beside huge values, and then its score may be far from the terms that it is the sum of. */
+double plain_condition(double weight, double lse, const float *q, const float *k, uint32_t dim);
+
 #endif

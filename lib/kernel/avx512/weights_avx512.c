@@ -7,6 +7,10 @@
 enum { REGISTERS = TQK_BLOCK_AVX512 / 16 };
 
 /* Gains of 16 tokens as binary32, 0 outside the tile. */
+/* Gains times this: probabilities reach 64 (softmax_avx512.c), and their product with the largest
+ * gain must not leave binary32. */
+#define ROOM 0x1p-8f
+
 static __m512 gains_at(const struct tqi_rows *v, const struct tqi_tile *tile, uint32_t token) {
     if (token >= tile->last) /* behind the page, perhaps */
         return _mm512_setzero_ps();
@@ -135,7 +139,7 @@ static void round_rows(struct job *j, struct tqk_weights_avx512 *weights, bool h
     if (has_half)
         half = _mm512_srai_epi32(_mm512_add_epi32(sum_of_4(sum), _mm512_set1_epi32(1)), 1);
     /* A NaN probability makes the sum of the state NaN, which spoils the row at its end. */
-    const float unit = (float)(1 / (TQK_VALUE_UNIT * TQK_WEIGHT_MAX));
+    const float unit = (float)(1 / (TQK_VALUE_UNIT * TQK_WEIGHT_MAX * ROOM));
     const __m512i pick = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
     __m512 scale = _mm512_permutexvar_ps(pick, _mm512_mul_ps(top, _mm512_set1_ps(unit)));
     _mm_storeu_ps(weights->scale + row, _mm512_castps512_ps128(scale));
@@ -151,7 +155,7 @@ void tqk_weigh_avx512(const struct tqi_rows *v, const struct tqi_tile *tile,
     j.bytes = (uint8_t *)(j.products + (size_t)TQK_TILE_ROWS_AVX512 * TQK_BLOCK_AVX512);
     weights->bytes = j.bytes;
     for (uint32_t i = 0; i < REGISTERS; i++)
-        j.gain[i] = gains_at(v, tile, token + i * 16);
+        j.gain[i] = _mm512_mul_ps(gains_at(v, tile, token + i * 16), _mm512_set1_ps(ROOM));
     for (uint32_t r = 0; r < n_rows; r++)
         multiply(&j, tile, r, probabilities + (size_t)r * score_stride);
     for (uint32_t r = n_rows; r % 4; r++)
