@@ -205,7 +205,7 @@ static void drop(const struct tqi_exact_rules *rules, const struct tqi_exact_kep
 static void trim(const struct tqi_exact_rules *rules, struct tqi_exact *e,
                  const uint64_t *lengths) {
     struct tqi_exact_kept k = tqi_exact_kept_of(rules, e, lengths, 0);
-    uint32_t head = head_of(rules), *tail = e->pages + head;
+    uint32_t head = head_of(rules), *tail = e->pages ? e->pages + head : NULL;
     uint64_t holes = 0;
     for (uint32_t i = 0; i < head; i++)
         drop(rules, &k, &e->pages[i], i);
