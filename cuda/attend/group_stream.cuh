@@ -65,7 +65,7 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, T &t)
         t.q_scale[nt] = __ldcg(job.q_scale + at * T::HEADS + row);
     }
     t.clear();
-    publish_operand();
+    publish_stores();
     t.group.sync();
 }
 

@@ -90,11 +90,11 @@ template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
     }
 
     TQI_INLINE void begin_scores(const uint32_t (*a)[4], float (*d)[COLUMNS / 2]) const {
-        wgmma_begin();
+        begin_products();
 #pragma unroll
         for (int j = 0; j < J; j++)
             wgmma_e4m3<COLUMNS>(d[j / CHAIN], a[j], q + j * (256 >> 4), j % CHAIN != 0);
-        wgmma_end();
+        end_products();
     }
 
     TQI_INLINE static void join_scores(const float (*d)[COLUMNS / 2], float (*score)[2]) {
@@ -202,13 +202,13 @@ template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
 #pragma unroll
         for (int first = 0; first < M; first += AT_ONCE) {
             float d[AT_ONCE][4 * NT];
-            wgmma_begin();
+            begin_products();
 #pragma unroll
             for (int i = 0; i < AT_ONCE * GROUPS; i++)
                 wgmma_e4m3<8 * NT>(d[i / GROUPS], a[first + i / GROUPS][i % GROUPS],
                                    p + i % GROUPS * (256 >> 4), i % GROUPS != 0);
-            wgmma_end();
-            wgmma_wait();
+            end_products();
+            wait_products<0>();
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
 #pragma unroll
@@ -231,10 +231,10 @@ template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
         load_keys(slot, keys);
         begin_scores(keys, d);
         load_values<TAIL>(slot, valid, values);
-        wgmma_wait();
+        wait_products<0>();
         join_scores(d, score);
         weigh<TAIL>(score, left, alpha, beta);
-        publish_operand();
+        publish_stores();
         group.sync();
         consumed();
         add_values(values, alpha, beta);

@@ -176,6 +176,39 @@ TQI_INLINE void wait_for_last_kernel() {
 #endif
 }
 
+/* ---- wgmma ---------------------------------------------------------------------------------- */
+
+/* Instructions of sm_90a, which is not part of what newer GPUs run: others compile the kernels
+ * without a body, and the tables leave them out. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define TQI_WGMMA 1
+#else
+#define TQI_WGMMA 0
+#endif
+
+#if TQI_WGMMA
+
+TQI_INLINE void begin_products() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+/* Those issued so far become a group. */
+TQI_INLINE void end_products() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* All groups but the youngest LEFT are done. */
+template <int LEFT> TQI_INLINE void wait_products() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+
+/* What the thread has stored to shared memory may be read by products behind the next barrier. */
+TQI_INLINE void publish_stores() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+#endif
+
 } /* namespace tqi */
 
 #endif

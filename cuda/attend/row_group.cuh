@@ -61,22 +61,7 @@ template <int LANES_, int PER> struct RegisterRow {
     }
 
     __device__ __forceinline__ void transform() {
-#pragma unroll
-        for (int h = 1; h < PER; h *= 2)
-#pragma unroll
-            for (int i = 0; i < PER; i++)
-                if ((i & h) == 0) {
-                    float a = x[i], b = x[i + h];
-                    x[i] = a + b;
-                    x[i + h] = a - b;
-                }
-#pragma unroll
-        for (int o = 1; o < LANES; o *= 2) {
-            float sign = lane & o ? -1.0f : 1.0f;
-#pragma unroll
-            for (int i = 0; i < PER; i++)
-                x[i] = fmaf(x[i], sign, __shfl_xor_sync(~0u, x[i], o));
-        }
+        butterflies_of_lanes<LANES, PER>(lane, x);
     }
 
     /* x <- H D x and D H^T x, not normalised. */

@@ -6,13 +6,6 @@
 
 namespace tqi {
 
-/* Other architectures compile the kernels without a body; the table leaves them out. */
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define TQI_WGMMA 1
-#else
-#define TQI_WGMMA 0
-#endif
-
 #if TQI_WGMMA
 
 enum { GROUP_THREADS = 128, GROUP_WARPS = 4 };
@@ -75,23 +68,6 @@ template <int BYTES> struct GroupRing {
 };
 
 /* ---- wgmma ---------------------------------------------------------------------------------- */
-
-/* What ordinary stores wrote to shared memory may be read by wgmma behind the next barrier. */
-TQI_INLINE void publish_operand() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-TQI_INLINE void wgmma_begin() {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-TQI_INLINE void wgmma_end() {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-TQI_INLINE void wgmma_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
 
 /* B in shared memory without swizzle: core matrices of 8 columns x 16 bytes, those next to each
  * other in k 128 bytes apart, in n `block_bytes`. */

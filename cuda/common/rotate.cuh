@@ -36,6 +36,27 @@ __device__ void butterflies(const Group &g, uint32_t dim, uint32_t log2_block, T
     }
 }
 
+/* x <- H x of a row of N * LANES elements in registers, lane l has [l N, (l + 1) N) of them. */
+template <int LANES, int N>
+__device__ __forceinline__ void butterflies_of_lanes(uint32_t lane, float *x) {
+#pragma unroll
+    for (int h = 1; h < N; h *= 2)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if ((i & h) == 0) {
+                float a = x[i], b = x[i + h];
+                x[i] = a + b;
+                x[i + h] = a - b;
+            }
+#pragma unroll
+    for (int o = 1; o < LANES; o *= 2) {
+        float sign = lane & o ? -1.0f : 1.0f;
+#pragma unroll
+        for (int i = 0; i < N; i++) /* the product is exact */
+            x[i] = fmaf(x[i], sign, __shfl_xor_sync(~0u, x[i], o));
+    }
+}
+
 /* The Paley part across blocks, or its transpose; room: dim elements of scratch. */
 template <class Group, class T>
 __device__ void mix_blocks(const Group &g, const Side &s, T *x, T *room, bool transpose) {

@@ -7,6 +7,7 @@
 #ifndef TQI_CUDA_ENCODE_KEY_ROW_CUH
 #define TQI_CUDA_ENCODE_KEY_ROW_CUH
 
+#include "common/rotate.cuh"
 #include "common/rows.cuh"
 #include "encode/key_job.h"
 
@@ -50,22 +51,7 @@ template <int N> TQI_KEY_INLINE void rotate_key(uint32_t signs, uint32_t t, floa
 #pragma unroll
     for (int i = 0; i < N; i++)
         x[i] = __uint_as_float(__float_as_uint(x[i]) ^ (signs >> i << 31));
-#pragma unroll
-    for (int h = 1; h < N; h *= 2)
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (!(i & h)) {
-                float a = x[i], b = x[i + h];
-                x[i] = a + b;
-                x[i + h] = a - b;
-            }
-#pragma unroll
-    for (uint32_t o = 1; o < KEY_LANES; o *= 2) {
-        float sign = t & o ? -1.0f : 1.0f;
-#pragma unroll
-        for (int i = 0; i < N; i++) /* the product is exact */
-            x[i] = fmaf(x[i], sign, __shfl_xor_sync(~0u, x[i], o));
-    }
+    butterflies_of_lanes<KEY_LANES, N>(t, x);
 }
 
 /* ---- loading ------------------------------------------------------------------------------- */

@@ -10,13 +10,6 @@
 
 namespace tqi {
 
-/* Instructions of sm_90a, which is not part of what newer GPUs run. */
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define TQI_WGMMA 1
-#else
-#define TQI_WGMMA 0
-#endif
-
 #if TQI_WGMMA
 
 /* B at a shared address that is a multiple of 1024, or 32 bytes (16 of k) further per step. */
@@ -36,20 +29,6 @@ template <int N> TQI_INLINE void pin(uint32_t (&a)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++)
         asm volatile("" : "+r"(a[i])::"memory");
-}
-
-TQI_INLINE void begin_products() {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-/* Those issued so far become a group. */
-TQI_INLINE void end_products() {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-/* All groups but the youngest LEFT are done. */
-template <int LEFT> TQI_INLINE void wait_products() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
 /* clang-format off */
@@ -110,11 +89,6 @@ TQI_INLINE void barrier_init_count(uint32_t barrier, uint32_t count) {
 
 TQI_INLINE void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(barrier) : "memory");
-}
-
-/* What the thread has stored to shared memory can be read by products. */
-TQI_INLINE void publish_stores() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* The 128 threads of a warpgroup meet; id: 1 and up. */

@@ -128,26 +128,6 @@ static tq_cache_config mixed_config(void) {
     return c;
 }
 
-/* A cache made from nothing but a snapshot. */
-static void open_from(struct rig *r, const struct blob *b, tq_layer_formats *formats) {
-    tq_blob_info info = {.struct_size = sizeof info};
-    OK(tq_blob_inspect(b->bytes, 128, &info));
-    assert_int_equal(info.n_bytes, b->size);
-    OK(tq_blob_formats(b->bytes, b->size, info.n_layers, formats));
-    tq_cache_config c = {.struct_size = sizeof c,
-                         .n_layers = info.n_layers,
-                         .n_kv_heads = info.n_kv_heads,
-                         .n_q_heads = info.n_kv_heads * 2,
-                         .head_dim = info.head_dim,
-                         .v_head_dim = info.v_head_dim,
-                         .variant = info.variant,
-                         .page_tokens = info.page_tokens,
-                         .seed = info.seed,
-                         .layer_formats = info.variant ? NULL : formats};
-    rig_open(r, &c);
-    OK(tq_cache_set_constants(r->cache, b->bytes, b->size));
-}
-
 static void test_b29_mixed_layers(void **state) {
     struct rig a = {0}, b = {0};
     struct rng rng = {4};
@@ -159,7 +139,7 @@ static void test_b29_mixed_layers(void **state) {
     set_constants(&a, &rng);
     tq_seq seq = seq_of(&t, &a, 37);
     struct blob blob = blob_save(&a, seq);
-    open_from(&b, &blob, formats);
+    blob_open(&b, &blob, formats);
     tq_seq loaded = blob_load(&b, &blob);
     check_continuation(&t, &a, seq, &b, loaded, 37, "mixed layers");
     blob_free(&blob);

@@ -321,19 +321,7 @@ static void test_inspect(void **state) {
     OK(tq_blob_inspect(blob.bytes, 128, &info));
     assert_int_equal(info.sink_tokens, 16);
     assert_int_equal(info.recent_tokens, 24);
-    OK(tq_blob_formats(blob.bytes, blob.size, info.n_layers, pairs));
-    tq_cache_config d = {.struct_size = sizeof d,
-                         .n_layers = info.n_layers,
-                         .n_kv_heads = info.n_kv_heads,
-                         .n_q_heads = info.n_kv_heads * 2,
-                         .head_dim = info.head_dim,
-                         .v_head_dim = info.v_head_dim,
-                         .page_tokens = info.page_tokens,
-                         .seed = info.seed,
-                         .sink_tokens = info.sink_tokens,
-                         .recent_tokens = info.recent_tokens,
-                         .layer_formats = pairs};
-    rig_open(&b, &d);
+    blob_open(&b, &blob, pairs);
     tq_seq loaded = blob_load(&b, &blob);
     check_continuation(&a, seq, &b, loaded, 70, "made from the snapshot");
     blob_free(&blob);

@@ -62,3 +62,24 @@ tq_status blob_copy_by(struct rig *r, tq_seq from, uint64_t first, uint64_t n, s
     OK(tq_seq_destroy(other->cache, there));
     return status;
 }
+
+void blob_open(struct rig *r, const struct blob *b, tq_layer_formats *formats) {
+    tq_blob_info info = {.struct_size = sizeof info};
+    OK(tq_blob_inspect(b->bytes, 128, &info));
+    assert_int_equal(info.n_bytes, b->size);
+    OK(tq_blob_formats(b->bytes, b->size, info.n_layers, formats));
+    tq_cache_config c = {.struct_size = sizeof c,
+                         .n_layers = info.n_layers,
+                         .n_kv_heads = info.n_kv_heads,
+                         .n_q_heads = info.n_kv_heads * 2,
+                         .head_dim = info.head_dim,
+                         .v_head_dim = info.v_head_dim,
+                         .variant = info.variant,
+                         .page_tokens = info.page_tokens,
+                         .seed = info.seed,
+                         .sink_tokens = info.sink_tokens,
+                         .recent_tokens = info.recent_tokens,
+                         .layer_formats = info.variant ? NULL : formats};
+    rig_open(r, &c);
+    OK(tq_cache_set_constants(r->cache, b->bytes, b->size));
+}

@@ -49,20 +49,13 @@ void batches_close(struct batches *b) {
 
 /* ---- a step -------------------------------------------------------------------------------- */
 
-static void *new_rows(void *device, size_t n, uint32_t dim) {
-    void *host = gpu_rows(TQ_BF16, n, dim);
-    GPU_CUDA(cudaMemcpy(device, host, n * 2, cudaMemcpyHostToDevice));
-    GPU_CUDA(cudaDeviceSynchronize()); /* as in gpu_upload() */
-    return host;
-}
-
 static void make_rows(struct batches *b, const struct step *s) {
     const tq_cache_config *c = &b->pair->config;
     size_t new = step_rows(s->n_append, s->n), queries = step_rows(s->n_query, s->n);
     size_t outs = queries * c->n_q_heads;
-    b->host_k = new_rows(b->k, new * c->n_kv_heads * c->head_dim, c->head_dim);
-    b->host_v = new_rows(b->v, new * c->n_kv_heads * c->v_head_dim, c->v_head_dim);
-    b->host_q = new_rows(b->q, outs * c->head_dim, c->head_dim);
+    b->host_k = gpu_fill_rows(b->k, new * c->n_kv_heads * c->head_dim, c->head_dim);
+    b->host_v = gpu_fill_rows(b->v, new * c->n_kv_heads * c->v_head_dim, c->v_head_dim);
+    b->host_q = gpu_fill_rows(b->q, outs * c->head_dim, c->head_dim);
     GPU_CUDA(cudaMemset(b->out, 0xff, outs * c->v_head_dim * 4));
     GPU_CUDA(cudaMemset(b->lse, 0xff, outs * 4));
     GPU_CUDA(cudaDeviceSynchronize());

@@ -25,11 +25,11 @@ static tq_status attend(const struct asked *a, uint32_t flags, uint32_t window, 
 }
 
 static void poke32(int32_t *at, int32_t value) {
-    GPU_CUDA(cudaMemcpy(at, &value, sizeof value, cudaMemcpyHostToDevice));
+    gpu_write(at, &value, sizeof value);
 }
 
 static void poke64(int64_t *at, int64_t value) {
-    GPU_CUDA(cudaMemcpy(at, &value, sizeof value, cudaMemcpyHostToDevice));
+    gpu_write(at, &value, sizeof value);
 }
 
 static void expect_refused(tq_status status, const char *text) {

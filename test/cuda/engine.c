@@ -110,28 +110,20 @@ static uint32_t make_slots(struct engine *e, const struct engine_step *s) {
     return rows;
 }
 
-static void *new_rows(void *device, size_t n, uint32_t dim) {
-    void *host = gpu_rows(TQ_BF16, n, dim);
-    GPU_CUDA(cudaMemcpy(device, host, n * 2, cudaMemcpyHostToDevice));
-    return host;
-}
-
 /* Everything of a step, on both sides. */
 static void make_step(struct engine *e, const struct engine_step *s, uint32_t rows,
                       uint32_t queries) {
     const tq_cache_config *c = &e->pair->config;
     size_t outs = (size_t)e->max_rows * c->n_q_heads;
-    e->host_k = new_rows(e->k, (size_t)rows * c->n_kv_heads * c->head_dim, c->head_dim);
-    e->host_v = new_rows(e->v, (size_t)rows * c->n_kv_heads * c->v_head_dim, c->v_head_dim);
-    e->host_q = new_rows(e->q, (size_t)queries * c->n_q_heads * c->head_dim, c->head_dim);
+    e->host_k = gpu_fill_rows(e->k, (size_t)rows * c->n_kv_heads * c->head_dim, c->head_dim);
+    e->host_v = gpu_fill_rows(e->v, (size_t)rows * c->n_kv_heads * c->v_head_dim, c->v_head_dim);
+    e->host_q = gpu_fill_rows(e->q, (size_t)queries * c->n_q_heads * c->head_dim, c->head_dim);
     for (uint32_t i = 0; i < ENGINE_SEQS; i++)
         e->host_starts[i + 1] = e->host_starts[i] + (int32_t)(i < s->n_seqs ? s->n_query[i] : 0);
-    GPU_CUDA(cudaMemcpy(e->table, e->host_table, ENGINE_SEQS * e->table_stride * 4,
-                        cudaMemcpyHostToDevice));
-    GPU_CUDA(
-        cudaMemcpy(e->lengths, e->host_lengths, sizeof e->host_lengths, cudaMemcpyHostToDevice));
-    GPU_CUDA(cudaMemcpy(e->starts, e->host_starts, sizeof e->host_starts, cudaMemcpyHostToDevice));
-    GPU_CUDA(cudaMemcpy(e->slots, e->host_slots, rows * sizeof *e->slots, cudaMemcpyHostToDevice));
+    gpu_write(e->table, e->host_table, ENGINE_SEQS * e->table_stride * 4);
+    gpu_write(e->lengths, e->host_lengths, sizeof e->host_lengths);
+    gpu_write(e->starts, e->host_starts, sizeof e->host_starts);
+    gpu_write(e->slots, e->host_slots, rows * sizeof *e->slots);
     memset(e->host_out, 0xff, outs * c->v_head_dim * 4);
     memset(e->host_lse, 0xff, outs * 4);
     GPU_CUDA(cudaMemset(e->out, 0xff, outs * c->v_head_dim * 4));

@@ -152,12 +152,22 @@ void *gpu_buffer(size_t bytes) {
     return device;
 }
 
-void *gpu_upload(const void *from, size_t bytes) {
-    void *device = gpu_buffer(bytes);
+void gpu_write(void *device, const void *from, size_t bytes) {
     GPU_CUDA(cudaMemcpy(device, from, bytes, cudaMemcpyHostToDevice));
     /* A copy from pageable memory may return before its last bytes have arrived, and a stream that
      * does not block with the default one would not wait for them. */
     GPU_CUDA(cudaDeviceSynchronize());
+}
+
+void *gpu_fill_rows(void *device, size_t n, uint32_t dim) {
+    void *host = gpu_rows(TQ_BF16, n, dim);
+    gpu_write(device, host, n * 2);
+    return host;
+}
+
+void *gpu_upload(const void *from, size_t bytes) {
+    void *device = gpu_buffer(bytes);
+    gpu_write(device, from, bytes);
     return device;
 }
 

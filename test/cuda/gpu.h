@@ -33,6 +33,10 @@ size_t gpu_size(tq_dtype dtype);
 void *gpu_rows(tq_dtype dtype, size_t n, uint32_t dim);
 void gpu_set(void *rows, tq_dtype dtype, size_t i, float value);
 float gpu_get(const void *rows, tq_dtype dtype, size_t i);
+/* To device memory; it has arrived when this returns. */
+void gpu_write(void *device, const void *from, size_t bytes);
+/* gpu_rows() in bf16, also on the device. */
+void *gpu_fill_rows(void *device, size_t n, uint32_t dim);
 /* Device memory: a copy of host bytes, or bytes of 0xFF. */
 void *gpu_upload(const void *from, size_t bytes);
 void *gpu_buffer(size_t bytes);

@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "fuzz/fuzz.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,4 +116,13 @@ tq_context *fuzz_context(struct fuzz_heap *heap, const tq_executor *executor, ui
     tq_context *ctx = NULL;
     MUST(tq_context_create(&config, &ctx) == TQ_OK);
     return ctx;
+}
+
+void fuzz_near(const float *got, const double *want, size_t n, double tolerance) {
+    double error = 0, energy = 0;
+    for (size_t i = 0; i < n; i++) {
+        error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+        energy += want[i] * want[i];
+    }
+    MUST(sqrt(error) <= tolerance * sqrt(energy));
 }

@@ -20,6 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
             fuzz_fail(#condition, __FILE__, __LINE__); \
     } while (0)
 _Noreturn void fuzz_fail(const char *condition, const char *file, int line);
+/* The error of n numbers is at most `tolerance` of their size. */
+void fuzz_near(const float *got, const double *want, size_t n, double tolerance);
 
 /* Bytes of the input; zeros once they are used up. */
 struct input {

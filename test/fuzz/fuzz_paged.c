@@ -177,15 +177,6 @@ static void spoil(struct run *r, struct call *c) {
     }
 }
 
-static void check_output(const float *got, const double *want, size_t n, double tolerance) {
-    double error = 0, energy = 0;
-    for (size_t i = 0; i < n; i++) {
-        error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-        energy += want[i] * want[i];
-    }
-    MUST(sqrt(error) <= tolerance * sqrt(energy));
-}
-
 /* Rows of all sequences against the model; those of nobody keep their bytes. */
 static void check_rows(const struct run *r, const struct call *c, int causal, const float *q,
                        const float *out) {
@@ -195,7 +186,7 @@ static void check_rows(const struct run *r, const struct call *c, int causal, co
     for (uint32_t i = 0; i < c->n_seqs; i++) {
         uint32_t first = (uint32_t)c->starts[i], n = (uint32_t)c->starts[i + 1] - first;
         model_attend(r->m, &c->seqs[i], 0, n, causal, q + first * q_row, want);
-        check_output(out + first * row, want, n * row, r->tolerance);
+        fuzz_near(out + first * row, want, n * row, r->tolerance);
     }
     for (size_t i = (size_t)c->starts[c->n_seqs] * row; i < c->n_rows * row; i++)
         MUST(out[i] == 7);

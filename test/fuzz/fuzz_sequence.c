@@ -168,15 +168,6 @@ static void fill_queries(struct run *r, float *q, size_t n) {
     }
 }
 
-static void check_output(const float *got, const double *want, size_t n, double tolerance) {
-    double error = 0, energy = 0;
-    for (size_t i = 0; i < n; i++) {
-        error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-        energy += want[i] * want[i];
-    }
-    MUST(sqrt(error) <= tolerance * sqrt(energy));
-}
-
 static void attend(struct run *r) {
     const struct model_seq *s = run_any_seq(r);
     const tq_cache_config *c = &r->m->c;
@@ -192,7 +183,7 @@ static void attend(struct run *r) {
     tq_status status = tq_attend(r->cache, s->id, layer, n, &params, &q_rows, &out_rows, lse, NULL);
     if (run_did(r, status, s->alive ? TQ_OK : TQ_ERR_NOT_FOUND)) {
         model_attend(r->m, s, layer, n, params.flags & TQ_ATTEND_CAUSAL, q, want);
-        check_output(out, want, values, r->tolerance);
+        fuzz_near(out, want, values, r->tolerance);
         for (size_t i = 0; i < rows; i++)
             MUST(s->lengths[layer] ? !isnan(lse[i]) : lse[i] == -INFINITY);
     }
