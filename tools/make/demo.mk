@@ -18,9 +18,15 @@ $(DEMO): $(B)/examples/demo/demo.o $(B)/examples/demo/measure.o $(B)/examples/co
 # committing, is captured first.
 MODEL ?= smollm2-135m
 CAPTURE = $(firstword $(wildcard test/data/$(MODEL).safetensors) build/data/$(MODEL).safetensors)
+ifneq ($(filter auto,$(CUDA)),)
+# It runs on the CPU alone: the CUDA kernels, minutes of compiling where there is nvcc, are left out.
+demo:
+	+@$(MAKE) --no-print-directory CUDA=0 demo
+else
 demo: $(DEMO)
 	@[ -f $(CAPTURE) ] || $(MAKE) --no-print-directory capture MODEL=$(MODEL)
 	$(DEMO) $(CAPTURE)
+endif
 
 capture:
 	sh tools/capture/capture.sh $(MODEL)
