@@ -9,7 +9,7 @@ namespace tqi {
 static float step_of(const Side &side) {
     return side.layout.kind == TQI_KIND_LM      ? 2 * side.unit
            : side.layout.kind == TQI_KIND_INT8  ? side.unit
-           : side.layout.kind == TQI_KIND_POLAR ? 1 / TQI_POLAR_UNITS
+           : side.layout.kind == TQI_KIND_POLAR ? (float)TQI_POLAR_STEP
                                                 : 1.0f;
 }
 
