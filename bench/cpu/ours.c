@@ -13,7 +13,10 @@ enum { SLOW_CONTEXT = 2048 };
 static const struct {
     const char *name;
     uint64_t disabled;
-} levels[] = {{"best", 0}, {"avx2", TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI}, {"ref", ~UINT64_C(0)}};
+} levels[] = {{"best", 0},
+              {"avxvnni", TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI},
+              {"avx2", TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI | TQ_CPU_AVXVNNI},
+              {"ref", ~UINT64_C(0)}};
 
 static tq_threadpool *pools[THREADS_LIMIT + 1]; /* by threads */
 

@@ -270,6 +270,7 @@ typedef struct tq_context_config {
 #define TQ_CPU_AVX2 (UINT64_C(1) << 0)       /**< x86 AVX2 and FMA. */
 #define TQ_CPU_AVX512 (UINT64_C(1) << 1)     /**< x86 AVX-512 F, BW, DQ, VL. */
 #define TQ_CPU_AVX512VNNI (UINT64_C(1) << 2) /**< x86 AVX-512 VNNI and VBMI. */
+#define TQ_CPU_AVXVNNI (UINT64_C(1) << 4)    /**< x86 AVX-VNNI. */
 #define TQ_CPU_NEON (UINT64_C(1) << 32)      /**< Arm Advanced SIMD. */
 #define TQ_CPU_DOTPROD (UINT64_C(1) << 33)   /**< Arm dot product instructions. */
 

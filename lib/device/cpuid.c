@@ -17,6 +17,18 @@ static int has_f16c(void) {
 }
 #endif
 
+#if defined(__x86_64__) && defined(TQI_HAVE_AVXVNNI)
+static int has_avx_vnni(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
+           __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVXVNNI);
+}
+#else
+static int has_avx_vnni(void) {
+    return 0;
+}
+#endif
+
 /* The compiler's own test, which also asks whether the operating system saves the
  * registers. Every instruction flag of a level (tools/make/lib.mk) is asked for here. */
 uint64_t tqi_cpu_features(void) {
@@ -25,6 +37,8 @@ uint64_t tqi_cpu_features(void) {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         features |= TQ_CPU_AVX2;
+    if ((features & TQ_CPU_AVX2) && has_avx_vnni())
+        features |= TQ_CPU_AVXVNNI;
     if ((features & TQ_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
