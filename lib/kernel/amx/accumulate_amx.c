@@ -14,9 +14,9 @@ struct job {
     struct tqk_weights_avx512 weights;
     char *states;
     size_t state_bytes;
-    uint32_t per_lane;            /* words of a lane */
-    uint32_t first_group, groups; /* of tokens */
-    size_t ahead_bytes;           /* of 16 dims of them */
+    uint32_t per_lane;              /* words of a lane */
+    uint32_t first_group, groups;   /* of tokens */
+    size_t ahead_bytes;             /* of 16 dims of them */
     struct tqk_quads_avx512 *quads; /* by column */
 };
 
@@ -90,9 +90,9 @@ static void join(const void *job, uint32_t column, uint32_t first, uint32_t rows
     }
 }
 
-static void accumulate(const struct tqi_rows *v, tqk_make_fn_amx *to_tile, const struct tqi_tile *tile,
-                       const float *probabilities, uint32_t n_rows, uint32_t score_stride,
-                       void *states, size_t state_bytes, uint8_t *scratch) {
+static void accumulate(const struct tqi_rows *v, tqk_make_fn_amx *to_tile,
+                       const struct tqi_tile *tile, const float *probabilities, uint32_t n_rows,
+                       uint32_t score_stride, void *states, size_t state_bytes, uint8_t *scratch) {
     const struct tqi_layout *l = &v->layout;
     struct tqk_quads_avx512 quads[TQK_DIM_LIMIT_AVX512 / 16];
     struct job j = {.codes = tqk_codes_of_v_avx512(l, tile),

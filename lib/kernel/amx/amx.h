@@ -17,10 +17,10 @@
 #include "kernel/avx512/avx512.h"
 
 enum {
-    TQK_LINE_AMX = 64,       /* bytes of a row of a tile */
-    TQK_TILE_AMX = 1024,     /* bytes of a tile */
-    TQK_BLOCK_ROWS_AMX = 8,  /* query rows of a left tile */
-    TQK_TOGETHER_AMX = 4,    /* tiles of sums in use */
+    TQK_LINE_AMX = 64,                                 /* bytes of a row of a tile */
+    TQK_TILE_AMX = 1024,                               /* bytes of a tile */
+    TQK_BLOCK_ROWS_AMX = 8,                            /* query rows of a left tile */
+    TQK_TOGETHER_AMX = 4,                              /* tiles of sums in use */
     TQK_SUMS_AMX = 2 * TQK_TOGETHER_AMX * TQK_TILE_AMX /* bytes of scratch for a product */
 };
 

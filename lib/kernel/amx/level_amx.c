@@ -34,17 +34,12 @@ static const struct tqi_level level = {
     .score[id] = {tqk_score_##format##_avx512, "tqk_score_" #format "_avx512"},
 #define SHARED_ACCUMULATE(id, format) \
     .accumulate[id] = {tqk_accumulate_##format##_avx512, "tqk_accumulate_" #format "_avx512"},
-    SHARED_SCORE(TQ_FORMAT_BF16, bf16)
-    SHARED_SCORE(TQ_FORMAT_F16, f16)
-    SHARED_SCORE(TQ_FORMAT_FP8, fp8)
-    SHARED_SCORE(TQ_FORMAT_POLAR, polar)
-    SHARED_SCORE(TQ_FORMAT_POLAR_QJL, polar_qjl)
-    SHARED_SCORE(TQ_FORMAT_LM3_QJL, lm3_qjl)
-    SHARED_SCORE(TQ_FORMAT_LM2_QJL, lm2_qjl)
-    SHARED_ACCUMULATE(TQ_FORMAT_BF16, bf16)
-    SHARED_ACCUMULATE(TQ_FORMAT_F16, f16)
-    SHARED_ACCUMULATE(TQ_FORMAT_FP8, fp8)
-    SHARED_ACCUMULATE(TQ_FORMAT_POLAR, polar)
+    SHARED_SCORE(TQ_FORMAT_BF16, bf16) SHARED_SCORE(TQ_FORMAT_F16, f16)
+        SHARED_SCORE(TQ_FORMAT_FP8, fp8) SHARED_SCORE(TQ_FORMAT_POLAR, polar)
+            SHARED_SCORE(TQ_FORMAT_POLAR_QJL, polar_qjl) SHARED_SCORE(TQ_FORMAT_LM3_QJL, lm3_qjl)
+                SHARED_SCORE(TQ_FORMAT_LM2_QJL, lm2_qjl) SHARED_ACCUMULATE(TQ_FORMAT_BF16, bf16)
+                    SHARED_ACCUMULATE(TQ_FORMAT_F16, f16) SHARED_ACCUMULATE(TQ_FORMAT_FP8, fp8)
+                        SHARED_ACCUMULATE(TQ_FORMAT_POLAR, polar)
 #define TQI_FILL_amx(member, id, stage, format) \
     .member[id] = {tqk_##stage##_##format##_amx, "tqk_" #stage "_" #format "_amx"},
 #define TQI_FILL_ref(member, id, stage, format)

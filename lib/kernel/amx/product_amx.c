@@ -5,20 +5,19 @@
 #include "kernel/amx/amx.h"
 
 /* The compiler knows no tiles: the order of accesses to memory is held by the clobber. */
-#define LOAD(tile, at, stride)                                     \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(at), \
-                     "r"((ptrdiff_t)(stride))                      \
+#define LOAD(tile, at, stride)                                                              \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(at), "r"((ptrdiff_t)(stride)) \
                      : "memory")
 #define STORE(tile, at)                                                \
     __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(at), \
                      "r"((ptrdiff_t)TQK_LINE_AMX)                      \
                      : "memory")
 #define ZERO(tile) __asm__ volatile("tilezero %tmm" #tile)
-#define MULTIPLY(sum, left, right)                                                          \
-    do {                                                                                    \
-        if (is_signed)                                                                      \
+#define MULTIPLY(sum, left, right)                                                \
+    do {                                                                          \
+        if (is_signed)                                                            \
             __asm__ volatile("tdpbssd %tmm" #right ", %tmm" #left ", %tmm" #sum); \
-        else                                                                                \
+        else                                                                      \
             __asm__ volatile("tdpbusd %tmm" #right ", %tmm" #left ", %tmm" #sum); \
     } while (0)
 
@@ -84,7 +83,7 @@ static struct unit unit_at(const struct tqk_product_amx *p, uint32_t column, uin
         if (n2)                                  \
             STORE(2, to + 2 * TQK_TILE_AMX);     \
         if (n3)                                  \
-            STORE(3, to + (third) * TQK_TILE_AMX); \
+            STORE(3, to + (third)*TQK_TILE_AMX); \
     } while (0)
 
 TQK_INLINE void zero(void) {

@@ -36,7 +36,7 @@ void tqk_prepare_amx(const struct tqi_rows *k, const float *row, void *query) {
 struct job {
     struct tqk_codes_avx512 codes;
     struct tqk_table_avx512 table;
-    uint32_t words;         /* of a lane, in a group */
+    uint32_t words; /* of a lane, in a group */
     const uint8_t *queries;
     size_t query_bytes;
     const struct tqi_tile *tile;
@@ -78,10 +78,10 @@ TQK_INLINE void decode(const struct job *j, enum tqk_source_avx512 source, uint3
     }
 }
 
-#define DECODE(name, source)                                                   \
-    static void name(const void *job, uint32_t column, uint8_t *to) {          \
-        const struct job *j = job;                                             \
-        decode(j, source, j->token + column * 16, to);                         \
+#define DECODE(name, source)                                          \
+    static void name(const void *job, uint32_t column, uint8_t *to) { \
+        const struct job *j = job;                                    \
+        decode(j, source, j->token + column * 16, to);                \
     }
 DECODE(lm4, TQK_LM4)
 DECODE(lm3, TQK_LM3)

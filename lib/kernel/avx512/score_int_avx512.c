@@ -64,8 +64,8 @@ int32_t tqk_split_query_avx512(const struct tqi_rows *k, const float *row,
     }
     tqk_rotate_avx512(&k->rotation, x);
     float most = largest_of(x, l->dim_pad), limit = tqk_query_limit_avx512(l->dim_pad);
-    q->scale = (float)(ldexp((double)most / (double)limit, fixed->exponent) /
-                       sqrt((double)l->dim) * tqk_integer_unit(k) / TQK_SCORE_UNIT);
+    q->scale = (float)(ldexp((double)most / (double)limit, fixed->exponent) / sqrt((double)l->dim) *
+                       tqk_integer_unit(k) / TQK_SCORE_UNIT);
     return split_row(x, l->dim_pad, most > 0 ? limit / most : 0, fixed->high, fixed->low);
 }
 

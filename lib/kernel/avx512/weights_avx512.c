@@ -68,10 +68,10 @@ struct placing {
         of(0, 0), of(64, 0), of(0, 1), of(64, 1), of(0, 2), of(64, 2), of(0, 3), of(64, 3),     \
             of(0, 4), of(64, 4), of(0, 5), of(64, 5), of(0, 6), of(64, 6), of(0, 7), of(64, 7), \
     }
-#define PLANES(of)                                                                             \
-    {                                                                                          \
-        of(0, 0), of(0, 1), of(0, 2), of(0, 3), of(0, 4), of(0, 5), of(0, 6), of(0, 7),        \
-            of(64, 0), of(64, 1), of(64, 2), of(64, 3), of(64, 4), of(64, 5), of(64, 6), of(64, 7) \
+#define PLANES(of)                                                                                 \
+    {                                                                                              \
+        of(0, 0), of(0, 1), of(0, 2), of(0, 3), of(0, 4), of(0, 5), of(0, 6), of(0, 7), of(64, 0), \
+            of(64, 1), of(64, 2), of(64, 3), of(64, 4), of(64, 5), of(64, 6), of(64, 7)            \
     }
 
 static struct placing placing_of(const struct tqi_rows *v, enum tqk_weights_order_avx512 order) {
