@@ -45,7 +45,7 @@ struct fuzz_heap {
     uint32_t refused;   /* calls since the start */
 };
 tq_allocator fuzz_allocator(struct fuzz_heap *heap);
-/* TQ_CPU_* bits that leave reference kernels (0), AVX2 (1), AVX-VNNI (2) or everything (3);
+/* TQ_CPU_* bits that leave reference kernels (0), AVX2 (1), AVX-512 (2) or everything (3);
  * always the reference where MemorySanitizer would have to know vector instructions. */
 uint64_t fuzz_features_disabled(uint32_t level);
 /* A context over the heap; executor may be NULL. Never fails: the heap must have room. */

@@ -1,5 +1,5 @@
-/* The AVX2 level on cores that add products in one instruction: AVX-VNNI, for the integer formats.
- * The rest of it and all other formats are those of AVX2. */
+/* The AVX2 level on cores that multiply and add in one instruction: AVX-VNNI, for the integer
+ * formats. The rest of it and all other formats are those of AVX2, which also codes the rows. */
 #include "kernel/avx2/avx2.h"
 
 static const struct tqi_level level = {
@@ -20,6 +20,16 @@ static const struct tqi_level level = {
     .state_merge = tqk_state_merge_avx2,
     .state_finish = tqk_state_finish_avx2,
     .decode = tqk_decode_ref,
+/* What has no kernel of this level is named here, so that its name tells what runs. */
+#define SHARED_SCORE(id, format) \
+    .score[id] = {tqk_score_##format##_avx2, "tqk_score_" #format "_avx2"},
+#define SHARED_ACCUMULATE(id, format) \
+    .accumulate[id] = {tqk_accumulate_##format##_avx2, "tqk_accumulate_" #format "_avx2"},
+    SHARED_SCORE(TQ_FORMAT_BF16, bf16) SHARED_SCORE(TQ_FORMAT_F16, f16)
+        SHARED_SCORE(TQ_FORMAT_FP8, fp8) SHARED_SCORE(TQ_FORMAT_POLAR, polar)
+            SHARED_SCORE(TQ_FORMAT_POLAR_QJL, polar_qjl) SHARED_ACCUMULATE(TQ_FORMAT_BF16, bf16)
+                SHARED_ACCUMULATE(TQ_FORMAT_F16, f16) SHARED_ACCUMULATE(TQ_FORMAT_FP8, fp8)
+                    SHARED_ACCUMULATE(TQ_FORMAT_POLAR, polar)
 #define TQI_FILL_avxvnni(member, id, stage, format) \
     .member[id] = {tqk_##stage##_##format##_avxvnni, "tqk_" #stage "_" #format "_avxvnni"},
 #define TQI_FILL_ref(member, id, stage, format)
