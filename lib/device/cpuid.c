@@ -28,7 +28,6 @@ static int has_avx_vnni(void) {
     return 0;
 #endif
 }
-#endif
 
 #if defined(TQI_HAVE_AMX) && defined(__linux__) && defined(__LP64__)
 #include <sys/syscall.h>
@@ -49,13 +48,14 @@ static int has_tiles(void) {
     return 0;
 }
 #endif
+#endif
 
 /* The compiler's own test, which also asks whether the operating system saves the
  * registers. Every instruction flag of a level (tools/make/lib.mk) is asked for here. */
 uint64_t tqi_cpu_features(uint64_t wanted) {
-    const uint64_t vectors = TQ_CPU_AVX2 | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
     uint64_t features = 0;
 #if defined(__x86_64__) && defined(__GNUC__)
+    const uint64_t vectors = TQ_CPU_AVX2 | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         features |= TQ_CPU_AVX2;
