@@ -18,7 +18,16 @@ static int has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+
+static int has_avx_vnni(void) {
+#ifdef TQI_HAVE_AVXVNNI
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
+           __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVXVNNI);
+#else
+    return 0;
 #endif
+}
 
 #if defined(TQI_HAVE_AMX) && defined(__linux__) && defined(__LP64__)
 #include <sys/syscall.h>
@@ -39,16 +48,19 @@ static int has_tiles(void) {
     return 0;
 }
 #endif
+#endif
 
 /* The compiler's own test, which also asks whether the operating system saves the
  * registers. Every instruction flag of a level (tools/make/lib.mk) is asked for here. */
 uint64_t tqi_cpu_features(uint64_t wanted) {
-    const uint64_t vectors = TQ_CPU_AVX2 | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
     uint64_t features = 0;
 #if defined(__x86_64__) && defined(__GNUC__)
+    const uint64_t vectors = TQ_CPU_AVX2 | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         features |= TQ_CPU_AVX2;
+    if ((features & TQ_CPU_AVX2) && has_avx_vnni())
+        features |= TQ_CPU_AVXVNNI;
     if ((features & TQ_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))

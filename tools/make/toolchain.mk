@@ -20,6 +20,9 @@ endif
 # is no such level.
 HAVE_AMX := $(shell printf '__asm__("tilerelease");void f(void){}' | \
 	$(CC) -mamx-tile -mamx-int8 -x c -c -o /dev/null - 2>/dev/null && echo 1)
+# The same for AVX-VNNI (gcc 11, clang 12).
+HAVE_AVXVNNI := $(shell printf '__asm__("{vex} vpdpwssd %%ymm0,%%ymm1,%%ymm2");void f(void){}' | \
+	$(CC) -mavxvnni -x c -c -o /dev/null - 2>/dev/null && echo 1)
 
 HAVE_NVCC := $(shell command -v nvcc 2>/dev/null)
 ifeq ($(CUDA),auto)
