@@ -14,9 +14,9 @@ struct job {
     const struct tqk_weights_avx512 *weights;
     char *states;
     size_t state_bytes;
-    uint32_t per_lane;              /* words of a lane */
-    uint32_t first_group, groups;   /* of tokens */
-    size_t ahead_bytes;             /* of 16 dims of them */
+    uint32_t per_lane;                 /* words of a lane */
+    uint32_t first_group, groups;      /* of tokens */
+    size_t ahead_bytes;                /* of 16 dims of them */
     struct tqk_quad_walk_avx512 *walk; /* to the dims of the next column */
 };
 

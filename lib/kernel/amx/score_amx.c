@@ -52,7 +52,8 @@ TQK_INLINE void decode(const struct job *j, enum tqk_source_avx512 source, uint3
     const struct tqk_table_avx512 table = j->table;
     const bool plain = source == TQK_LM4 || source == TQK_INT8; /* a slab a word */
     struct tqk_codes_avx512 codes = j->codes;
-    const uint32_t group = codes.l->group == 32 ? token / 32 : token / 16, word = group * j->words, words = j->words;
+    const uint32_t group = codes.l->group == 32 ? token / 32 : token / 16, word = group * j->words,
+                   words = j->words;
     const size_t at = (size_t)(token - group * codes.l->group) * 16;
     codes.lanes = 0xffff; /* lines of keys are whole */
     codes.at += plain ? at + word * codes.slab : 0;
