@@ -29,7 +29,8 @@ typedef void tqi_load_fn(const void *row, tq_dtype dtype, uint32_t dim, const fl
 typedef void tqi_store_fn(const double *row, uint32_t dim, tq_dtype dtype, void *out);
 
 /* Codes one row into `token` of a blob. x has room for the level's encode_scratch()
- * floats, the row first; it is destroyed. scale: of fp8, its reciprocal. */
+ * floats, the row first; of lm and int8 it ends as the rotated row, times a power of two where it
+ * was out of range, else it is destroyed. scale: of fp8, its reciprocal. */
 typedef void tqi_encode_fn(const struct tqi_rows *rows, float inv_scale, float *x, uint8_t *blob,
                            uint32_t token);
 
