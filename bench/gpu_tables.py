@@ -96,6 +96,29 @@ def other_shapes(rows):
     return table(["variant", "shape", "ms", "of plain read"], lines)
 
 
+def teraflops(row):
+    """Of the pairs that causal rows at the end of the sequence see."""
+    pairs = row["queries"] * (row["tokens"] - (row["queries"] - 1) / 2)
+    return 4e-9 * row["kv_heads"] * row["group"] * row["dim"] * pairs / row["ms"]
+
+
+def prefill(rows, peers):
+    """TFLOP/s by variant, head dim and shape; the peers' lines first."""
+    shapes = sorted({(row["queries"], row["tokens"]) for row in pick(rows, "prefill", dim=128)
+                     if row["queries"] >= 1024})
+    found = [(row, row["variant"]) for row in pick(rows, "prefill")]
+    found += [(dict(row, kv_heads=8, group=8, dim=128), row["peer"] + " bf16")
+              for row in pick(peers, "prefill")]
+    lines = {}
+    for row, name in found:
+        shape = (row["queries"], row["tokens"])
+        if shape in shapes:
+            line = lines.setdefault((name, row["dim"]), [""] * len(shapes))
+            line[shapes.index(shape)] = "%.0f" % teraflops(row)
+    return table(["", "head_dim"] + ["%d of %d" % shape for shape in shapes],
+                 [["`%s`" % name, "%d" % dim] + line for (name, dim), line in lines.items()])
+
+
 def appends(rows):
     lines = []
     for row in pick(rows, "append"):
@@ -143,6 +166,8 @@ def document(data, peers):
             "One layer of a step, append and attention (in brackets what the append adds):", ""]
     out += steps(rows)
     out += ["", "Other shapes:", ""] + other_shapes(rows)
+    out += ["", "Prompts: query tokens of a sequence's tokens, causal at its end, group 8, TFLOP/s of "
+            "the visible pairs:", ""] + prefill(rows, peers)
     out += ["", "Append, 8 kv heads, bf16 rows of keys and values:", ""] + appends(rows)
     out += ["", "![Append](plots/gpu_append.svg)"]
     return "\n".join(out)

@@ -41,21 +41,13 @@ Batch *batch_of(void *batch) {
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
-/* A batch for one token of every sequence has none: its graphs are spared the launch. */
-uint32_t most_tiles_of(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
-    const uint32_t group = s->n_q_heads / s->n_kv_heads;
-    if (max_tokens <= max_seqs || !takes_tiles(max_tokens, group) || !has_prefill())
-        return 0;
-    uint64_t partly_filled = tqi_least(max_seqs, (uint64_t)max_tokens * group / LEAST_TILE_ROWS);
-    return (uint32_t)((uint64_t)max_tokens * group / TILE_ROWS + partly_filled);
-}
-
 Limits limits_of(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
     Limits l = limits_of_steps(s, max_seqs, max_tokens);
     l.runs = (uint32_t)tqi_least(max_tokens, max_tokens / s->page_tokens + 2 * (uint64_t)max_seqs);
     l.groups = (uint32_t)tqi_least(max_tokens, max_tokens / group_tokens(s->page_tokens) +
                                                    2 * (uint64_t)max_seqs);
-    l.tiles = most_tiles_of(s, max_seqs, max_tokens);
+    if (max_tokens <= max_seqs) /* one token of every sequence: graphs are spared the launch */
+        l.tiles = 0;
     /* sinks and window of a sequence may each begin and end inside a page */
     if (s->keeps)
         l.kept =

@@ -151,6 +151,37 @@ size_t paged_workspace(void *opened, uint32_t max_seqs, uint32_t max_queries, ui
     return room.bytes;
 }
 
+namespace {
+
+/* The step of a call in its workspace. */
+ImportJob import_of(const State *s, const tqi_paged_attend *job, const Room &room) {
+    const Limits &l = room.limits;
+    ImportJob import = {};
+    import.seqs = seqs_of(job);
+    import.step = room.step;
+    import.block_rows = l.block_rows;
+    import.n_blocks = launches_of(l, l.rows) * (l.launch_rows / l.block_rows);
+    import.n_segments = l.segments;
+    import.arrived = room.arrived;
+    import.overlap = s->overlap;
+    import.group = job->call.group;
+    return import;
+}
+
+/* Which sequences have many rows is known on the device only: the launch is made for as many tiles
+ * as there can be, unless every sequence has one row. */
+void import_tiles(const Room &room, ImportJob *import, PrefillJob *prefill) {
+    import->tiles = room.tiles;
+    import->most_tiles = room.limits.tiles;
+    import->tile_arrived = room.tile_arrived;
+    import->n_tile_arrived = room.n_tile_arrived;
+    prefill->tiles = room.tiles;
+    prefill->n_tiles = &room.step.head->n_tiles;
+    prefill->most_tiles = room.limits.tiles;
+}
+
+} /* namespace */
+
 tq_status paged_attend(void *opened, const tqi_paged_attend *job, tq_stream on) {
     State *s = state_of(opened);
     cudaStream_t stream = static_cast<cudaStream_t>(on);
@@ -164,19 +195,21 @@ tq_status paged_attend(void *opened, const tqi_paged_attend *job, tq_stream on) 
     place_room(s, limits_of_steps(s, job->n_seqs, job->n_queries), false,
                static_cast<uint8_t *>(job->workspace), &room);
     const Limits &l = room.limits;
+    const PrefillKernel *kernel = nullptr;
+    PrefillJob prefill;
     TQI_TRY(make_attend(s, &room, job->call, l.launch_rows, false, &attend));
-    ImportJob import = {};
-    import.seqs = seqs_of(job);
-    import.step = room.step;
-    import.block_rows = l.block_rows;
-    import.n_blocks = launches_of(l, l.rows) * (l.launch_rows / l.block_rows);
-    import.n_segments = l.segments;
-    import.arrived = room.arrived;
+    ImportJob import = import_of(s, job, room);
     import.n_arrived = attend.job.whole ? room.n_arrived : 0;
-    import.overlap = s->overlap;
+    if (l.tiles && job->n_queries > job->n_seqs)
+        make_prefill(s, &room, job->call, &kernel, &prefill);
+    if (kernel)
+        import_tiles(room, &import, &prefill);
+    attend.way.skips = kernel != nullptr;
     PlanJob plan = plan_of(room, KEPT_PLANS, attend.way, s->overlap);
     bool one = plan.launch_rows >= l.rows;
     TQI_TRY(one ? plan_import(plan, import, stream) : import_step(import, stream));
+    if (kernel)
+        TQI_TRY(kernel->run(prefill, stream));
     return run_rows(room, plan, one, l.rows, &attend, stream);
 }
 

@@ -13,6 +13,15 @@ uint32_t launches_of(const Limits &limits, uint32_t rows) {
     return (uint32_t)tqi_ceil(rows, limits.launch_rows);
 }
 
+/* Of query rows, for prefill kernels: every sequence can leave one unfilled. */
+static uint32_t most_tiles(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
+    const uint32_t group = s->n_q_heads / s->n_kv_heads;
+    if (!takes_tiles(max_tokens, group) || !has_prefill())
+        return 0;
+    uint64_t partly_filled = tqi_least(max_seqs, (uint64_t)max_tokens * group / LEAST_TILE_ROWS);
+    return (uint32_t)((uint64_t)max_tokens * group / TILE_ROWS + partly_filled);
+}
+
 Limits limits_of_steps(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
     const uint64_t block_heads = 4096, blocks_per_launch = 8;
     uint64_t block = tqi_least(block_heads / s->n_q_heads, max_tokens);
@@ -23,6 +32,7 @@ Limits limits_of_steps(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
     l.block_rows = (uint32_t)block;
     l.launch_rows = (uint32_t)(block * tqi_least(blocks, blocks_per_launch));
     l.segments = (uint32_t)tqi_least(max_tokens, max_seqs + blocks);
+    l.tiles = most_tiles(s, max_seqs, max_tokens);
     return l;
 }
 

@@ -121,13 +121,14 @@ void make_prefill(const State *s, const Room *room, const tqi_attend_call &call,
     *job = PrefillJob{};
     *kernel = nullptr;
     /* invariant: whether rows are many must not matter */
-    if (call.invariant || call.window || call.softcap != 0 || call.layer->exact ||
-        !layer_of(call.layer)->prefill)
+    if (call.invariant || call.layer->exact || !layer_of(call.layer)->prefill)
         return;
     *kernel = layer_of(call.layer)->prefill;
     fill_job(s, room, call, &job->call);
     job->call.v_unit = step_of(job->call.v);
-    job->k_step = step_of(job->call.k);
+    /* polar coordinates become halves, not integers */
+    job->k_step = job->call.k.layout.kind == TQI_KIND_POLAR ? 1 : step_of(job->call.k);
+    job->sketch_rate = (float)(job->call.k.sketch_unit / job->k_step);
     job->workers = s->n_sms;
     job->partial = room->tile_partial;
     job->states = room->tile_states;

@@ -58,7 +58,10 @@ static void print_json(const char *op, const struct run *r, double ms, double re
             "\"bytes\": %.0f, \"read_ms\": %.6f, \"kernel\": \"%s\"}",
             json_rows++ ? "," : "", op, r->b.variant, r->b.batch, (unsigned long long)r->b.tokens,
             r->b.ragged, r->b.queries, r->b.group, r->b.dim, HEADS, ms, r->bytes, read,
-            tq_cache_kernel_name(r->cache, 0, strstr(op, "append") ? TQ_OP_ENCODE_K : TQ_OP_SCORE));
+            tq_cache_kernel_name(r->cache, 0,
+                                 strstr(op, "append")           ? TQ_OP_ENCODE_K
+                                 : op[0] == 'p' && op[1] == 'r' ? TQ_OP_PREFILL
+                                                                : TQ_OP_SCORE));
     (void)fflush(json); /* a run that is stopped leaves its rows */
 }
 
@@ -200,21 +203,25 @@ static void run_appends(int quick) {
             run_append("4bit_nc", 1, 8192, dim);
 }
 
-/* Chunks of prompts over what is compressed already, and how few rows pay. */
+/* Chunks of prompts over what is compressed already, whole prompts, and how few rows pay. */
 static void run_prefills(int quick) {
-    static const struct {
-        uint32_t queries;
-        uint64_t tokens;
-    } shapes[] = {{2048, 8192 + 2048}, {2048, 32768 + 2048}, {8192, 8192}, {8192, 32768 + 8192}};
-    for (size_t v = 0; v < N_VARIANTS; v++)
-        for (size_t i = 0; i < 4; i++)
-            if (!quick || (v == 4 && i != 2))
-                run_prefill(
-                    (struct bench){variants[v], 1, 8, 128, shapes[i].tokens, 0, shapes[i].queries});
-    for (uint32_t n = 4; n <= 512 && !quick; n *= 2)
+    static const char *const others[] = {"k3v2_nc", "2bit_nc"};
+    static const uint32_t dims[] = {64, 256};
+    for (size_t v = 0; v < N_VARIANTS; v++) {
+        run_prefill((struct bench){variants[v], 1, 8, 128, 32768 + 2048, 0, 2048});
+        if (quick)
+            continue;
+        run_prefill((struct bench){variants[v], 1, 8, 128, 8192 + 2048, 0, 2048});
+        run_prefill((struct bench){variants[v], 1, 8, 128, 8192, 0, 8192});
+        for (size_t d = 0; d < 2 && v != 3 && v != 5; d++)
+            run_prefill((struct bench){variants[v], 1, 8, dims[d], 32768 + 2048, 0, 2048});
+    }
+    for (size_t v = 0; v < N_STUDY; v++)
+        run_prefill((struct bench){study[v], 1, 8, 128, 32768 + 2048, 0, 2048});
+    for (size_t v = 0; v < 2 && !quick; v++)
+        run_prefill((struct bench){others[v], 1, 8, 128, 32768 + 2048, 0, 2048});
+    for (uint32_t n = 8; n <= 512 && !quick; n *= 2)
         run_prefill((struct bench){"4bit_nc", 1, 8, 128, 32768, 0, n});
-    for (uint32_t dim = 64; dim <= 256 && !quick; dim *= 4)
-        run_prefill((struct bench){"4bit_nc", 1, 8, dim, 32768, 0, 2048});
 }
 
 static void run_all(int quick) {

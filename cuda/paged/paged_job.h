@@ -2,7 +2,7 @@
 #ifndef TQI_CUDA_PAGED_JOB_H
 #define TQI_CUDA_PAGED_JOB_H
 
-#include "attend/attend_job.h"
+#include "prefill/prefill_job.h"
 
 namespace tqi {
 
@@ -21,6 +21,11 @@ struct ImportJob {
     uint32_t block_rows, n_blocks, n_segments; /* of the step, the last two at most */
     uint32_t *arrived;                         /* [n_arrived] to be cleared */
     uint32_t n_arrived;
+    RowTile *tiles;         /* of the step; NULL: it has none */
+    uint32_t most_tiles;    /* at most */
+    uint32_t group;         /* query heads of a kv head */
+    uint32_t *tile_arrived; /* [n_tile_arrived] to be cleared */
+    uint32_t n_tile_arrived;
     uint32_t overlap;
 };
 

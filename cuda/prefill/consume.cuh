@@ -3,14 +3,15 @@
  * (g, t) = (lane / 4, lane % 4) of a warp has rows g and g + 8 of its 16, and of every 8 tokens or
  * dims 2 t and 2 t + 1.
  *
- * Weights are kept relative to a reference that takes the values' gains in: 2^reference is at
- * least (but for a factor of 2^SLACK) every weight of the row times every gain of its page. So
- * weights times gains fit a half, and the sums over the values need no scale per page.
+ * Weights are kept relative to a reference that takes the values' gains in: a weight times the
+ * power of two of its group's gains is at most 2^(reference + SLACK). So it fits a half, and the
+ * sums over the values need no scale per page.
  */
 #ifndef TQI_CUDA_PREFILL_CONSUME_CUH
 #define TQI_CUDA_PREFILL_CONSUME_CUH
 
 #include "prefill/produce.cuh"
+#include "prefill/rows.cuh"
 
 namespace tqi {
 
@@ -20,18 +21,25 @@ namespace tqi {
 #define TQI_SLACK 6.0f
 #define TQI_UNSEEN -3e38f
 
-/* Where a warpgroup's rows end. */
+/* What the rows of a warpgroup see, and how. */
 struct RowLimits {
-    uint64_t sees[2]; /* tokens that the thread's rows see */
-    uint32_t full;    /* pages that every row of the warpgroup sees whole */
+    const RowNote *notes;          /* of the thread's row g */
+    uint32_t first_full, full_end; /* pages that every row of the warpgroup sees whole */
+    float cap, cap_rate;           /* the cap in powers of two, 0 = none; 2 / cap */
+};
+
+/* Tokens of a page that the thread's two rows see. */
+struct PageEnds {
+    int first[2], end[2];
 };
 
 template <int KF, int VF, int D> struct Consumer {
     using Room = PrefillRoom<KF, VF, D>;
-    static constexpr int STEPS = D / 16;
+    static constexpr int K_DIM = Room::K_DIM, STEPS = K_DIM / 16;
+    static constexpr bool K_BF16 = KF == TQ_FORMAT_BF16, V_BF16 = VF == TQ_FORMAT_BF16;
 
     float score[32], sums[D / 2];
-    uint32_t query[queries_in_registers<D>() ? D / 4 : 1], weights[16];
+    uint32_t query[queries_in_registers<K_DIM>() ? K_DIM / 4 : 1], weights[16];
     uint32_t queries; /* address of the warpgroup's, where they are not in registers */
     float unit[2];
     SoftmaxState state;
@@ -59,10 +67,10 @@ template <int KF, int VF, int D> struct Consumer {
 #pragma unroll
         for (int k = 0; k < STEPS; k++) {
             const uint32_t step = k / 4 * (8192 / 16) + k % 4 * 2;
-            if constexpr (queries_in_registers<D>())
-                multiply(score, query + 4 * k, b + step, k != 0);
+            if constexpr (queries_in_registers<K_DIM>())
+                multiply<K_BF16>(score, query + 4 * k, b + step, k != 0);
             else
-                multiply_stored(score, operand_at(queries) + step, b + step, k != 0);
+                multiply_stored<K_BF16>(score, operand_at(queries) + step, b + step, k != 0);
         }
         end_products();
         pin(score);
@@ -75,48 +83,98 @@ template <int KF, int VF, int D> struct Consumer {
         begin_products();
 #pragma unroll
         for (int k = 0; k < TILE_TOKENS / 16; k++)
-            multiply(sums, weights + 4 * k, b + k * 2, 1);
+            multiply<V_BF16>(sums, weights + 4 * k, b + k * 2, 1);
         end_products();
         pin(sums);
     }
 
     /* ---- softmax -------------------------------------------------------------------------- */
 
-    /* Scores with gains; those that the rows do not see are low. left: tokens that they see. */
-    template <bool EDGE>
-    TQI_INLINE void apply_key_gains(const GainPair *gains, const int left[2], uint32_t t) {
+    /* What scores of a group of 32 tokens (g) of a row (h) are multiplied by, and what is added to
+     * the exponents of their weights. */
+    struct Factors {
+        float score[2][2], log[2];
+    };
+
+    TQI_INLINE Factors factors_of(const PageScales &scales) const {
+        Factors f;
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            if constexpr (has_gains(KF)) {
-                float2 k = *(const float2 *)gains[4 * i + t].k;
-                score[4 * i] *= k.x;
-                score[4 * i + 1] *= k.y;
-                score[4 * i + 2] *= k.x;
-                score[4 * i + 3] *= k.y;
-            }
+        for (int g = 0; g < 2; g++) {
+            f.log[g] = has_gains(VF) ? scales.v_log[g] : 0;
 #pragma unroll
-            for (int e = 0; EDGE && e < 4; e++)
-                if (int(8 * i + 2 * t + e % 2) >= left[e / 2])
-                    score[4 * i + e] = TQI_UNSEEN;
+            for (int h = 0; h < 2; h++)
+                f.score[h][g] = is_polar(KF) ? unit[h] * scales.k[g] : unit[h];
+        }
+        return f;
+    }
+
+    TQI_INLINE void apply_key_gains(const PageScales &scales, uint32_t t) {
+#pragma unroll
+        for (int i = 0; has_score_gains(KF) && i < 8; i++) {
+            float2 k = *(const float2 *)(scales.k_gain + 8 * i + 2 * t);
+            score[4 * i] *= k.x;
+            score[4 * i + 1] *= k.y;
+            score[4 * i + 2] *= k.x;
+            score[4 * i + 3] *= k.y;
         }
     }
 
-    TQI_INLINE float row_max(int h) const {
-        float m = score[2 * h];
+    /* Scores in powers of two, capped if there is a cap; so low that the weight is 0 where a row
+     * does not see the token. */
+    TQI_INLINE void edge_scores(Factors &f, const PageEnds &ends, const RowLimits &limits,
+                                uint32_t t) {
 #pragma unroll
-        for (int i = 1; i < 16; i++)
-            m = fmaxf(m, score[i / 2 * 4 + 2 * h + i % 2]);
+        for (int i = 0; i < 32; i++)
+            score[i] *= f.score[i / 2 % 2][i / 16];
+        if (limits.cap != 0) { /* cap * tanh(x / cap) */
+            const float shift[2] = {limits.notes[0].shift * TQI_LOG2E,
+                                    limits.notes[8].shift * TQI_LOG2E};
+#pragma unroll
+            for (int i = 0; i < 32; i++)
+                score[i] =
+                    fmaf(-2 * limits.cap,
+                         reciprocal(1 + exp2_fast((score[i] + shift[i / 2 % 2]) * limits.cap_rate)),
+                         limits.cap);
+        }
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            const int h = i / 2 % 2, token = 8 * (i / 4) + 2 * (int)t + i % 2;
+            if (token < ends.first[h] || token >= ends.end[h])
+                score[i] = TQI_UNSEEN;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            f.score[i / 2][i % 2] = 1;
+    }
+
+    /* The largest score of row h in group g that the thread has. */
+    TQI_INLINE float own_max(int h, int g) const {
+        float m = score[16 * g + 2 * h];
+#pragma unroll
+        for (int i = 1; i < 8; i++)
+            m = fmaxf(m, score[16 * g + i / 2 * 4 + 2 * h + i % 2]);
+        return m;
+    }
+
+    /* The largest exponent of a weight of row h. */
+    TQI_INLINE float largest(const Factors &f, int h) const {
+        float m;
+        if constexpr (is_polar(KF) || has_gains(VF))
+            m = fmaxf(fmaf(own_max(h, 0), f.score[h][0], f.log[0]),
+                      fmaf(own_max(h, 1), f.score[h][1], f.log[1]));
+        else
+            m = fmaxf(own_max(h, 0), own_max(h, 1)) * f.score[h][0];
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
         return fmaxf(m, __shfl_xor_sync(~0u, m, 2));
     }
 
     /* Moves the references that the page passes by too much. */
-    TQI_INLINE void move_references(float gain_log) {
+    TQI_INLINE void move_references(const Factors &f) {
         float need[2];
         bool passed = false;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            need[h] = fmaf(row_max(h), unit[h], gain_log);
+            need[h] = largest(f, h);
             passed |= need[h] > state.reference[h] + TQI_SLACK;
         }
         moved = __any_sync(~0u, passed);
@@ -131,51 +189,47 @@ template <int KF, int VF, int D> struct Consumer {
         }
     }
 
-    template <bool EDGE>
-    TQI_INLINE void weigh(const GainPair *gains, const int left[2], uint32_t t) {
+    /* Scores to weights, which have their group's power of two; sums do not. */
+    TQI_INLINE void weigh(const Factors &f, const PageScales &scales) {
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float2 v = make_float2(1, 1);
-            if constexpr (has_gains(VF))
-                v = *(const float2 *)gains[4 * i + t].v;
+        for (int g = 0; g < 2; g++) {
+            const float start[2] = {f.log[g] - state.reference[0], f.log[g] - state.reference[1]};
+            float sum[2] = {};
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                int h = e / 2;
-                float p = exp2_fast(fmaf(score[4 * i + e], unit[h], -state.reference[h]));
-                if (EDGE && int(8 * i + 2 * t + e % 2) >= left[h])
-                    p = 0;
-                state.sum[h] += p;
-                score[4 * i + e] = has_gains(VF) ? p * (e % 2 ? v.y : v.x) : p;
+            for (int i = 0; i < 16; i++) {
+                const int h = i / 2 % 2;
+                float p = exp2_fast(fmaf(score[16 * g + i], f.score[h][g], start[h]));
+                sum[h] += p;
+                score[16 * g + i] = p;
             }
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                state.sum[h] = has_gains(VF) ? fmaf(sum[h], scales.v_unit[g], state.sum[h])
+                                             : state.sum[h] + sum[h];
         }
     }
 
-    template <bool EDGE>
-    TQI_INLINE void softmax(const uint8_t *stage, const int left[2], uint32_t t) {
-        const GainPair *gains = (const GainPair *)stage;
-        float gain_log = 0;
-        apply_key_gains<EDGE>(gains, left, t);
-        if constexpr (has_gains(VF)) {
-            float2 logs = *(const float2 *)&gains[TILE_TOKENS / 2];
-            gain_log = fmaxf(logs.x, logs.y);
+    TQI_INLINE PageEnds ends_of(uint32_t page, const RowLimits &limits) const {
+        const int64_t begin = (int64_t)page * TILE_TOKENS, most = TILE_TOKENS;
+        PageEnds ends;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const RowNote &note = limits.notes[8 * h];
+            ends.first[h] = (int)min(max((int64_t)note.from - begin, (int64_t)0), most);
+            ends.end[h] = (int)min(max((int64_t)note.to - begin, (int64_t)0), most);
         }
-        move_references(gain_log);
-        weigh<EDGE>(gains, left, t);
+        return ends;
     }
 
     TQI_INLINE void softmax_of_page(const uint8_t *stage, uint32_t page, const RowLimits &limits,
                                     uint32_t t) {
-        int left[2] = {TILE_TOKENS, TILE_TOKENS};
-        if (page < limits.full) {
-            softmax<false>(stage, left, t);
-            return;
-        }
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int64_t sees = (int64_t)limits.sees[h] - (int64_t)page * TILE_TOKENS;
-            left[h] = (int)max(min(sees, (int64_t)TILE_TOKENS), (int64_t)0);
-        }
-        softmax<true>(stage, left, t);
+        const PageScales &scales = *(const PageScales *)stage;
+        Factors f = factors_of(scales);
+        apply_key_gains(scales, t);
+        if (page < limits.first_full || page >= limits.full_end)
+            edge_scores(f, ends_of(page, limits), limits, t);
+        move_references(f);
+        weigh(f, scales);
     }
 
     /* The products with the weights before are done: the new ones take their place. */
@@ -187,20 +241,22 @@ template <int KF, int VF, int D> struct Consumer {
         }
 #pragma unroll
         for (int i = 0; i < 16; i++) /* registers of A: rows g, g + 8, then 8 tokens further */
-            weights[i] = half_pair(score[2 * i], score[2 * i + 1]);
+            weights[i] = float_pair<V_BF16>(score[2 * i], score[2 * i + 1]);
     }
 };
 
-/* The ring from a warp's side. */
-template <class Room> struct Stages {
+/* The ring from a warp's side: SIDE 0 keys, 1 values. */
+template <class Room, int SIDE> struct Stages {
+    static constexpr uint32_t STAGES = SIDE ? Room::V_STAGES : Room::STAGES;
     uint8_t *shared;
     StageBarriers *barriers;
     uint32_t lane;
     uint32_t stage = 0, phase = 0;
 
-    TQI_INLINE uint32_t wait(int side) const {
-        barrier_wait(shared_address(&barriers[stage].full[side]), phase);
-        return shared_address(shared) + (side ? Room::VALUES : 0) + stage * Room::TILE;
+    TQI_INLINE uint32_t wait() const {
+        barrier_wait(shared_address(&barriers[stage].full[SIDE]), phase);
+        return shared_address(shared) +
+               (SIDE ? Room::VALUES + stage * Room::V_TILE : stage * Room::KEYS);
     }
 
     TQI_INLINE const uint8_t *gains() const {
@@ -208,11 +264,11 @@ template <class Room> struct Stages {
     }
 
     /* The stage has been read. */
-    TQI_INLINE void release(int side) {
+    TQI_INLINE void release() {
         __syncwarp();
         if (lane == 0)
-            barrier_arrive(shared_address(&barriers[stage].empty[side]));
-        stage = stage + 1 == Room::STAGES ? 0 : stage + 1;
+            barrier_arrive(shared_address(&barriers[stage].empty[SIDE]));
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
         phase ^= stage == 0;
     }
 };
@@ -223,26 +279,27 @@ template <int KF, int VF, int D>
 TQI_INLINE void consume_pages(Consumer<KF, VF, D> &c, uint8_t *shared, StageBarriers *barriers,
                               uint32_t first, uint32_t n, const RowLimits &limits, uint32_t lane) {
     using Room = PrefillRoom<KF, VF, D>;
-    Stages<Room> keys = {shared, barriers, lane}, values = {shared, barriers, lane};
-    c.issue_scores(keys.wait(0));
+    Stages<Room, 0> keys = {shared, barriers, lane};
+    Stages<Room, 1> values = {shared, barriers, lane};
+    c.issue_scores(keys.wait());
     wait_products<0>();
     pin(c.score);
     c.softmax_of_page(keys.gains(), first, limits, lane % 4);
-    keys.release(0);
+    keys.release();
     c.take_weights();
     for (uint32_t page = first + 1; page < first + n; page++) {
-        c.issue_scores(keys.wait(0));
-        c.issue_values(values.wait(1));
+        c.issue_scores(keys.wait());
+        c.issue_values(values.wait());
         wait_products<1>();
         pin(c.score);
         c.softmax_of_page(keys.gains(), page, limits, lane % 4);
-        keys.release(0);
+        keys.release();
         wait_products<0>();
         pin(c.sums);
-        values.release(1);
+        values.release();
         c.take_weights();
     }
-    c.issue_values(values.wait(1));
+    c.issue_values(values.wait());
     wait_products<0>();
     pin(c.sums);
 }

@@ -1,5 +1,5 @@
 /*
- * Codes to halves, exactly: what a unit (one side, 32 tokens of a page) becomes in shared memory.
+ * Codes to halves, exactly: what a unit (one side, 32 tokens of a page) becomes.
  * Words lie as attend/words.cuh says; a lane turns a word of 8 codes into 16 bytes.
  *
  * Values of the lm books have 16 bits as halves, so that a code's two bytes come from two tables
@@ -51,15 +51,33 @@ __host__ __device__ constexpr uint32_t table_of(int format, int first, int byte)
 /* ---- words ------------------------------------------------------------------------------------
  */
 
-/* Codes 0..3 and 4..7 of a word as pairs of halves: 0 1, 2 3, 4 5, 6 7. */
-template <int F> TQI_INLINE void lm_halves(uint32_t w, uint32_t h[4]) {
+/* Two halves times two others. */
+TQI_INLINE uint32_t multiply_halves(uint32_t a, uint32_t b) {
+    uint32_t r;
+    asm("mul.rn.f16x2 %0,%1,%2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+/* Lower and upper bytes of the halves of a book's codes or levels. */
+struct HalfTable {
+    uint32_t low[2], high[2];
+    uint32_t one; /* in halves */
+};
+
+template <int F> TQI_INLINE HalfTable table_in_registers() {
     constexpr uint32_t low0 = table_of(F, 0, 0), low1 = table_of(F, 4, 0);
     constexpr uint32_t high0 = table_of(F, 0, 1), high1 = table_of(F, 4, 1);
-    const uint32_t one = 0x3c003c00u;
+    return HalfTable{{in_register(low0), in_register(low1)},
+                     {in_register(high0), in_register(high1)},
+                     in_register(0x3c003c00u)};
+}
+
+/* Codes 0..3 and 4..7 of a word as pairs of halves: 0 1, 2 3, 4 5, 6 7. */
+template <int F> TQI_INLINE void lm_halves(const HalfTable &t, uint32_t w, uint32_t *h) {
     uint32_t level = F == TQ_FORMAT_LM4 ? w & 0x77777777u : w;
-    uint32_t next = high_half(level, one);
-    uint32_t low[2] = {prmt(low0, low1, level), prmt(low0, low1, next)};
-    uint32_t high[2] = {prmt(high0, high1, level), prmt(high0, high1, next)};
+    uint32_t next = high_half(level, t.one);
+    uint32_t low[2] = {prmt(t.low[0], t.low[1], level), prmt(t.low[0], t.low[1], next)};
+    uint32_t high[2] = {prmt(t.high[0], t.high[1], level), prmt(t.high[0], t.high[1], next)};
     if (F == TQ_FORMAT_LM4) { /* bits 7, 15, 23, 31, then 3, 11, 19, 27 are signs */
         high[0] ^= w & 0x80808080u;
         high[1] ^= w << 4 & 0x80808080u;
@@ -85,40 +103,40 @@ TQI_INLINE void store_shared16(uint32_t to, const uint4 &v) {
                  : "memory");
 }
 
-/* ---- a unit in registers ----------------------------------------------------------------------
- */
+/* ---- a unit as it is stored ------------------------------------------------------------------ */
 
-/* Slabs that a lane holds of a unit. */
+/* Slabs of a unit. */
 template <int F, int D> __host__ __device__ constexpr int slabs_of_unit() {
     return F == TQ_FORMAT_LM3 ? (D / 32 + 3) / 4 * 3 : D / 32 * bits_of(F) / 4;
 }
 
-/* One side of 32 tokens, as a lane has it in registers. */
+/* One side of 32 tokens in shared memory, as a lane sees it. */
 template <int F, int D> struct Unit {
-    static constexpr int J = D / 32, SLABS = slabs_of_unit<F, D>();
-    uint4 slab[SLABS];
+    static constexpr int J = D / 32, SLABS = slabs_of_unit<F, D>(), BYTES = SLABS * SLAB_BYTES;
+    uint32_t address; /* of the lane's 16 bytes in slab 0 */
+    uint32_t group;   /* which 32 tokens of the page */
 
-    /* codes: of the side in a page; group: which 32 tokens. */
-    TQI_INLINE void load(const uint8_t *codes, uint32_t group, uint32_t lane) {
-        const uint8_t *from = codes + lane * 16;
-        if (F != TQ_FORMAT_LM3 || J % 4 == 0)
-            from += group * SLABS * SLAB_BYTES; /* else the groups share slabs */
-#pragma unroll
-        for (int i = 0; i < SLABS; i++)
-            slab[i] = __ldcg((const uint4 *)(from + i * SLAB_BYTES));
+    /* Where the unit begins among the codes of its side; 3-bit words of short rows share slabs
+     * with the other group. */
+    TQI_INLINE static uint32_t offset(uint32_t group) {
+        return F == TQ_FORMAT_LM3 && J % 4 ? 0 : group * BYTES;
+    }
+
+    TQI_INLINE uint4 slab(int i) const {
+        return load_shared16(address + i * SLAB_BYTES);
     }
 
     /* Of four 3-bit words in three slabs. */
     TQI_INLINE uint4 word_of_set(int first, int member) const {
         if (member < 3)
-            return masked(slab[first + member], 0x77777777u);
-        return fourth_word(slab[first], slab[first + 1], slab[first + 2]);
+            return masked(slab(first + member), 0x77777777u);
+        return fourth_word(slab(first), slab(first + 1), slab(first + 2));
     }
 
     /* The lane's words of column j (keys) or x (values), as selectors. */
-    TQI_INLINE uint4 selectors(int j, uint32_t group) const {
+    TQI_INLINE uint4 selectors(int j) const {
         if constexpr (F == TQ_FORMAT_LM4) {
-            return slab[j];
+            return slab(j);
         } else if constexpr (F == TQ_FORMAT_LM3) {
             if (J % 4 == 0)
                 return word_of_set(j / 4 * 3, j % 4);
@@ -126,51 +144,99 @@ template <int F, int D> struct Unit {
             return group == 0 ? word_of_set(0, j) : word_of_set(0, 2 + j);
         } else {
             static_assert(F == TQ_FORMAT_LM2, "small codes");
-            uint4 pair = slab[j / 2];
+            uint4 pair = slab(j / 2);
             if (j % 2 == 0)
                 return masked(pair, 0x33333333u);
             return each_word([&](int n) { return word_of(pair, n) >> 2 & 0x33333333u; });
         }
     }
 
-    /* Keys: 8 dims of token z, column j. */
-    TQI_INLINE void key(int j, const uint4 &w, int z, uint32_t h[4]) const {
-        if constexpr (F == TQ_FORMAT_INT8) {
-            int8_halves(word_of(slab[2 * j], z), h);
-            int8_halves(word_of(slab[2 * j + 1], z), h + 2);
-        } else if constexpr (F == TQ_FORMAT_FP8) {
-            e4m3_to_halves(word_of(slab[2 * j], z), h[0], h[1]);
-            e4m3_to_halves(word_of(slab[2 * j + 1], z), h[2], h[3]);
-        } else {
-            lm_halves<F>(word_of(w, z), h);
-        }
+    /* What a column of keys or values is made of: its words, or those of its 8-bit halves. */
+    struct Column {
+        uint4 first, second;
+    };
+
+    TQI_INLINE Column keys_of(int j) const {
+        if constexpr (bits_of(F) == 8)
+            return Column{slab(2 * j), slab(2 * j + 1)};
+        else
+            return Column{selectors(j), make_uint4(0, 0, 0, 0)};
     }
 
-    /* Values: 8 tokens of dim y, column x; in the order of tokens. */
-    TQI_INLINE void value(int x, const uint4 &w, int y, uint32_t h[4]) const {
-        uint32_t c[4];
-        if constexpr (F == TQ_FORMAT_INT8) { /* tokens 0 1 4 5 | 2 3 6 7 */
-            int8_halves(word_of(slab[x], y), c);
-            int8_halves(word_of(slab[J + x], y), c + 2);
-        } else if constexpr (F == TQ_FORMAT_FP8) { /* 0 4, 1 5 | 2 6, 3 7 */
-            uint32_t a[2], b[2];
-            e4m3_to_halves(word_of(slab[x], y), a[0], a[1]);
-            e4m3_to_halves(word_of(slab[J + x], y), b[0], b[1]);
-            c[0] = prmt(a[0], a[1], 0x5410);
-            c[1] = prmt(a[0], a[1], 0x7632);
-            c[2] = prmt(b[0], b[1], 0x5410);
-            c[3] = prmt(b[0], b[1], 0x7632);
-        } else {
-            lm_halves<F>(word_of(w, y), c);
-        }
-        h[0] = c[0];
-        h[1] = c[2];
-        h[2] = c[1];
-        h[3] = c[3];
+    TQI_INLINE Column values_of(int x) const {
+        if constexpr (bits_of(F) == 8)
+            return Column{slab(x), slab(J + x)};
+        else
+            return Column{selectors(x), make_uint4(0, 0, 0, 0)};
     }
 };
 
-/* ---- a unit in shared memory ------------------------------------------------------------------
+/* One side of 32 tokens of 16-bit floats in registers: of CHUNK columns, as many as there is room
+ * for. They are not decoded, only moved, and shared memory has no time to spare for slots. */
+template <int D> struct WideUnit {
+    static constexpr int J = D / 32, CHUNK = 2, CHUNKS = J / CHUNK;
+    static_assert(J % CHUNK == 0, "whole chunks");
+    uint4 slab[CHUNK][4];
+
+    /* codes: of the side in a page; columns [first, first + CHUNK). */
+    template <bool KEYS>
+    TQI_INLINE void load(const uint8_t *codes, uint32_t group, uint32_t lane, int first) {
+        const uint8_t *from = codes + group * (4 * J * SLAB_BYTES) + lane * 16;
+#pragma unroll
+        for (int j = 0; j < CHUNK; j++)
+#pragma unroll
+            for (int h = 0; h < 4; h++) {
+                int index = KEYS ? 4 * (first + j) + h : h * J + first + j;
+                slab[j][h] = __ldcg((const uint4 *)(from + index * SLAB_BYTES));
+            }
+    }
+
+    /* Keys: 8 dims of token i; values: 8 tokens of dim i. */
+    TQI_INLINE uint4 piece(int j, int i) const {
+        return make_uint4(word_of(slab[j][0], i), word_of(slab[j][1], i), word_of(slab[j][2], i),
+                          word_of(slab[j][3], i));
+    }
+};
+
+/* Keys: 8 dims of token z. */
+template <int F>
+TQI_INLINE void key_halves(const HalfTable &t, uint4 a, uint4 b, int z, uint32_t *h) {
+    if constexpr (F == TQ_FORMAT_INT8) {
+        int8_halves(word_of(a, z), h);
+        int8_halves(word_of(b, z), h + 2);
+    } else if constexpr (F == TQ_FORMAT_FP8) {
+        e4m3_to_halves(word_of(a, z), h[0], h[1]);
+        e4m3_to_halves(word_of(b, z), h[2], h[3]);
+    } else {
+        lm_halves<F>(t, word_of(a, z), h);
+    }
+}
+
+/* Values: 8 tokens of dim y, in the order of tokens. */
+template <int F>
+TQI_INLINE void value_halves(const HalfTable &t, uint4 first, uint4 second, int y, uint32_t *h) {
+    uint32_t c[4];
+    if constexpr (F == TQ_FORMAT_INT8) { /* tokens 0 1 4 5 | 2 3 6 7 */
+        int8_halves(word_of(first, y), c);
+        int8_halves(word_of(second, y), c + 2);
+    } else if constexpr (F == TQ_FORMAT_FP8) { /* 0 4, 1 5 | 2 6, 3 7 */
+        uint32_t a[2], b[2];
+        e4m3_to_halves(word_of(first, y), a[0], a[1]);
+        e4m3_to_halves(word_of(second, y), b[0], b[1]);
+        c[0] = prmt(a[0], a[1], 0x5410);
+        c[1] = prmt(a[0], a[1], 0x7632);
+        c[2] = prmt(b[0], b[1], 0x5410);
+        c[3] = prmt(b[0], b[1], 0x7632);
+    } else {
+        lm_halves<F>(t, word_of(first, y), c);
+    }
+    h[0] = c[0];
+    h[1] = c[2];
+    h[2] = c[1];
+    h[3] = c[3];
+}
+
+/* ---- a unit as halves -------------------------------------------------------------------------
  */
 
 /*
@@ -217,17 +283,15 @@ template <int D> __host__ __device__ constexpr uint32_t odd_bit() {
 }
 
 template <int F, int D>
-TQI_INLINE void store_keys(const Unit<F, D> &u, uint32_t to, const PlaceOfKeys &place,
-                           uint32_t group) {
+TQI_INLINE void store_keys(const Unit<F, D> &u, const HalfTable &t, uint32_t to,
+                           const PlaceOfKeys &place) {
 #pragma unroll
     for (int j = 0; j < D / 32; j++) {
-        uint4 w = {};
-        if constexpr (bits_of(F) < 8)
-            w = u.selectors(j, group);
+        const typename Unit<F, D>::Column c = u.keys_of(j);
 #pragma unroll
         for (int z = 0; z < 4; z++) {
             uint32_t h[4];
-            u.key(j, w, z, h);
+            key_halves<F>(t, c.first, c.second, z, h);
             store_shared16(to + place.at(j, z), make_uint4(h[0], h[1], h[2], h[3]));
         }
     }
@@ -238,32 +302,53 @@ TQI_INLINE uint32_t pair_mask(int left, int i) {
     return (left > 2 * i ? 0xffffu : 0) | (left > 2 * i + 1 ? 0xffff0000u : 0);
 }
 
-/* left: of the lane's eight tokens, how many exist (any number): others become 0, since unused
- * slots hold anything and 0 x NaN is NaN. Integers are finite whatever the codes. */
+/* factor: of the lane's eight tokens, in pairs. Integers are multiplied by it: gains, 0 for tokens
+ * that do not exist. Of others it is a mask, since unused slots hold anything and 0 x NaN is NaN.
+ */
 template <int F, int D>
-TQI_INLINE void store_values(const Unit<F, D> &u, uint32_t to, const PlaceOfValues<D> &place,
-                             uint32_t group, int left) {
+TQI_INLINE void store_values(const Unit<F, D> &u, const HalfTable &t, const uint32_t factor[4],
+                             uint32_t to, const PlaceOfValues<D> &place) {
+#pragma unroll
+    for (int x = 0; x < D / 32; x++) {
+        const typename Unit<F, D>::Column c = u.values_of(x);
+#pragma unroll
+        for (int y = 0; y < 4; y++) {
+            uint32_t h[4];
+            value_halves<F>(t, c.first, c.second, y, h);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                h[i] = is_integer(F) ? multiply_halves(h[i], factor[i]) : h[i] & factor[i];
+            store_shared16(to + place.at(x, y), make_uint4(h[0], h[1], h[2], h[3]));
+        }
+    }
+}
+
+/* The same for 16-bit floats, columns from `first` on. */
+template <int D>
+TQI_INLINE void store_wide_keys(const WideUnit<D> &u, uint32_t to, const PlaceOfKeys &place,
+                                int first) {
+#pragma unroll
+    for (int j = 0; j < u.CHUNK; j++)
+#pragma unroll
+        for (int z = 0; z < 4; z++)
+            store_shared16(to + place.at(first + j, z), u.piece(j, z));
+}
+
+template <int D>
+TQI_INLINE void store_wide_values(const WideUnit<D> &u, uint32_t to, const PlaceOfValues<D> &place,
+                                  int first, int left) {
     uint32_t mask[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
         mask[i] = pair_mask(left, i);
 #pragma unroll
-    for (int x = 0; x < D / 32; x++) {
-        uint4 w = {};
-        if constexpr (bits_of(F) < 8)
-            w = u.selectors(x, group);
+    for (int x = 0; x < u.CHUNK; x++)
 #pragma unroll
         for (int y = 0; y < 4; y++) {
-            uint32_t h[4];
-            u.value(x, w, y, h);
-            if constexpr (!is_integer(F)) {
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    h[i] &= mask[i];
-            }
-            store_shared16(to + place.at(x, y), make_uint4(h[0], h[1], h[2], h[3]));
+            uint4 v = u.piece(x, y);
+            store_shared16(to + place.at(first + x, y),
+                           make_uint4(v.x & mask[0], v.y & mask[1], v.z & mask[2], v.w & mask[3]));
         }
-    }
 }
 
 } /* namespace tqi */

@@ -28,7 +28,8 @@ struct PrefillJob {
     tqi_segment segment;
     const uint32_t *table; /* page ids, with a segment that is a parameter */
     uint32_t most_tiles;   /* of the launch */
-    float k_step;          /* of the integers of K, 1 for float formats */
+    float k_step;          /* of the integers of K, 1 for others */
+    float sketch_rate;     /* of signs of the projected query over its length, in k_step */
     uint32_t workers;      /* blocks that run at a time */
     /* Workspace for `workers` parts, by part and warp of 16 rows: */
     float *partial;    /* [v dim / 2][lane] */
@@ -52,7 +53,7 @@ tq_status open_prefill(const Side &k, const Side &v, const PrefillKernel **out);
 bool has_prefill();
 
 /* Whether a sequence's query tokens go in tiles: fewer rows leave most of a tile empty. */
-inline bool takes_tiles(uint64_t n_queries, uint32_t group) {
+__host__ __device__ inline bool takes_tiles(uint64_t n_queries, uint32_t group) {
     return n_queries * group >= LEAST_TILE_ROWS;
 }
 
@@ -67,7 +68,7 @@ inline uint64_t blocks_of_tiles(uint64_t items, uint32_t workers) {
 }
 
 /* Tiles of a sequence's query tokens. */
-inline uint32_t row_tiles(uint64_t n_queries, uint32_t group) {
+__host__ __device__ inline uint32_t row_tiles(uint64_t n_queries, uint32_t group) {
     return (uint32_t)tqi_ceil(n_queries * group, TILE_ROWS);
 }
 

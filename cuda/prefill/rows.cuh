@@ -1,111 +1,11 @@
-/* The ends of a tile: queries to A operands, accumulators to the caller's rows. */
+/* The end of a tile: accumulators to the caller's rows. */
 #ifndef TQI_CUDA_PREFILL_ROWS_CUH
 #define TQI_CUDA_PREFILL_ROWS_CUH
 
 #include "attend/merge_row.cuh"
-#include "attend/prepare_row.cuh"
-#include "prefill/halves.cuh"
-#include "prefill/prefill_job.h"
+#include "prefill/queries.cuh"
 
 namespace tqi {
-
-/* What a block works on. */
-struct TileWork {
-    tqi_segment segment;
-    const uint32_t *ids; /* of the sequence's pages */
-    ItemRows rows;
-    uint32_t first_page, n_pages; /* of the part */
-    uint32_t item, part, n_parts;
-};
-
-/* Queries stay in registers, but for head dims that leave no room for them. */
-template <int D> __host__ __device__ constexpr bool queries_in_registers() {
-    return D <= 128;
-}
-
-/* Bytes of 64 rows in shared memory, a multiple of 1024: stored as products read them, or padded
- * so that loads meet all banks. */
-template <int D> __host__ __device__ constexpr uint32_t query_bytes() {
-    return 64 * (queries_in_registers<D>() ? D * 2 + 16 : D * 2);
-}
-
-/* Offset of a column of a row among them. */
-template <int D> TQI_INLINE uint32_t query_offset(uint32_t row, uint32_t column) {
-    if constexpr (queries_in_registers<D>())
-        return row * (D * 2 + 16) + column * 2;
-    uint32_t piece = column / 8 % 8 ^ row % 8;
-    return column / 64 * 8192 + row * 128 + piece * 16 + column % 8 * 2;
-}
-
-TQI_INLINE uint32_t half_pair(float a, float b) {
-    uint32_t r;
-    asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(b), "f"(a));
-    return r;
-}
-
-template <int D> struct QueryRow { using Row = RegisterRow<D == 64 ? 16 : 32, D == 256 ? 8 : 4>; };
-
-/* Columns in the order of PlaceOfKeys. */
-template <int D> TQI_INLINE uint32_t query_column(uint32_t dim) {
-    uint32_t t = dim / (D / 4), in_lane = dim % (D / 4);
-    return 8 * (4 * (in_lane / 8) + t) + in_lane % 8;
-}
-
-/* A row's factor of scores and its share of the mean. */
-struct QueryUnit {
-    float scale, shift;
-};
-
-/*
- * 16 rows of the tile from `first` on, by a warp, to its warpgroup's 64 rows: rotated, against a
- * power of two so that the largest magnitude is in [1, 2), as halves. Rows that the tile lacks
- * become zeros.
- */
-template <int D>
-TQI_INLINE void load_queries(const PrefillJob &job, const TileWork &work, uint32_t first,
-                             uint32_t lane, uint8_t *to, QueryUnit *units) {
-    using Row = typename QueryRow<D>::Row;
-    const AttendJob &call = job.call;
-    const Side &s = call.k;
-    float unit = fabsf((float)call.scale) * TQI_LOG2E * job.k_step;
-    Row row(lane, D, nullptr);
-    unit *= s.rotates ? 1 / sqrtf((float)D) : 1;
-    unit *= s.layout.kind == TQI_KIND_FP8 ? s.scale[work.rows.kv_head] : 1;
-    row.prefetch(s);
-    for (uint32_t i = lane / Row::LANES; i < 16; i += 32 / Row::LANES) {
-        bool in = first + i < work.rows.n_rows;
-        RowPlace p = place_of(call, work.segment, work.rows, 0, in ? first + i : 0);
-        float shift = load_row(call, p, in, row);
-        if (s.rotates)
-            row.rotate_row(s);
-        float largest = largest_of_row(row);
-        int e = largest > 0 ? ilogbf(largest) : 0;
-        float factor = call.scale < 0 ? -1.0f : 1.0f;
-        row.each([&](uint32_t dim, float *x) {
-            uint2 h = make_uint2(half_pair(factor * ldexpf(x[0], -e), factor * ldexpf(x[1], -e)),
-                                 half_pair(factor * ldexpf(x[2], -e), factor * ldexpf(x[3], -e)));
-            *(uint2 *)(to + query_offset<D>(first % 64 + i, query_column<D>(dim))) = h;
-        });
-        if (row.lane == 0) /* what is not finite shows in the unit: NaN */
-            units[i] = QueryUnit{ldexpf(unit, e) + (largest - largest), shift};
-    }
-    __syncwarp();
-}
-
-/* A operands of a warp's 16 rows from row `first` of its warpgroup on, for all D / 16 steps. */
-template <int D>
-TQI_INLINE void load_operands(const uint8_t *from, uint32_t first, uint32_t lane, uint32_t *a) {
-#pragma unroll
-    for (int k = 0; k < D / 16; k++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            a[4 * k + i] =
-                *(const uint32_t *)(from + query_offset<D>(first + lane / 4 + i % 2 * 8,
-                                                           16 * k + lane % 4 * 2 + i / 2 * 8));
-}
-
-/* ---- accumulators to rows ---------------------------------------------------------------------
- */
 
 /* Where references begin, in powers of two: below every score, far above -infinity. */
 #define TQI_NO_REFERENCE -1e30f
@@ -189,71 +89,92 @@ template <int D> TQI_INLINE void transform_columns(float (&o)[D / 2], uint32_t l
             }
 }
 
-/* Dim of the first of the thread's two columns in block j. The values' place has bit 2 of a dim
- * flipped with the odd bit; behind the transform, columns are the transpose of that. */
-template <int D> TQI_INLINE uint32_t dim_of_column(bool rotated, int j, uint32_t t) {
-    constexpr uint32_t odd = odd_bit<D>();
-    uint32_t m = 8 * j + 2 * t;
-    return rotated ? m ^ (m >> 2 & 1) << odd : m ^ (m >> odd & 1) << 2;
+/* Where the thread's columns of block 0 lie in a row of shared memory, in floats; those of block j
+ * in row r are this ^ column_of_block(j) ^ 8 (r % 4), so that stores meet all banks. The values'
+ * place has bit 2 of a dim flipped with the odd bit; behind the transform, columns are the
+ * transpose of that. */
+template <int D, bool ROTATED> TQI_INLINE uint32_t first_column(uint32_t t) {
+    return 2 * t ^ (ROTATED ? (t >> 1) << odd_bit<D>() : 0);
 }
 
-TQI_INLINE void store_pair(const AttendJob &job, int64_t at, float a, float b) {
-    const RowsOut &out = job.out;
-    if (!job.out_aligned) {
-        store_element(out, at, a);
-        store_element(out, at + 1, b);
-    } else if (out.dtype == TQ_F32) {
-        *(float2 *)((float *)out.data + at) = make_float2(a, b);
-    } else {
-        *(uint32_t *)((uint16_t *)out.data + at) = pack16(out.dtype, a, b);
-    }
+template <int D, bool ROTATED> __host__ __device__ constexpr uint32_t column_of_block(int j) {
+    return 8 * j ^ (ROTATED ? 0 : (8 * j >> odd_bit<D>() & 1) << 2);
 }
 
-/* One of the thread's two rows (h) to the caller; o: its accumulators, transformed. */
+/* The factor of a row's accumulators. lse is written, and in the place of the unit of scores what
+ * a sink leaves of the row. */
+TQI_INLINE float finish_row(const AttendJob &call, RowNote *note, bool in, bool writes, float unit,
+                            float reference, float sum) {
+    float lse = (reference + log2f(sum)) * TQI_LN2;
+    lse += call.softcap == 0 ? note->shift : 0; /* with a cap it went in before it */
+    float keep = sum == 0 || !in ? 0 : add_sink(call.sinks[note->q_head], &lse);
+    if (!writes)
+        return sum == 0 ? 0 : unit / sum;
+    note->unit = keep;
+    if (call.lse && in)
+        call.lse[(size_t)note->row * call.n_heads * call.group + note->q_head] =
+            sum == 0 ? -INFINITY : lse;
+    return sum == 0 ? 0 : unit / sum;
+}
+
+/* Up to eight rows of shared memory to the caller, with signs and mean. */
 template <int D>
-TQI_INLINE void store_row(const AttendJob &call, const RowPlace &p, const float (&o)[D / 2], int h,
-                          uint32_t t, float reference, float sum, float shift) {
+TQI_INLINE void copy_rows(const AttendJob &call, uint32_t kv_head, const float *from,
+                          const RowNote *notes, int n, uint32_t lane) {
+    constexpr int QUADS = D / 4, LANES = QUADS < 32 ? QUADS : 32, ROWS = 32 / LANES;
     const Side &s = call.v;
-    float unit = call.v_unit * (s.rotates ? 1 / sqrtf((float)D) : 1.0f) *
-                 (s.layout.kind == TQI_KIND_FP8 ? s.scale[p.kv_head] : 1.0f);
-    float factor = sum == 0 ? 0 : unit / sum;
-    float lse = (reference + log2f(sum)) * TQI_LN2 + shift;
-    float keep = sum == 0 ? 0 : add_sink(call.sinks[p.q_head], &lse);
-    const float *mean = s.mean && sum != 0 ? s.mean + (size_t)p.kv_head * D : nullptr;
-    int64_t at = row_start(call.out, p);
+#pragma unroll 1
+    for (int q = lane % LANES; q < QUADS; q += LANES) {
+        uint4 flips = s.rotates ? *(const uint4 *)(s.flips + 4 * q) : make_uint4(0, 0, 0, 0);
+        float mean[4] = {};
 #pragma unroll
-    for (int j = 0; j < D / 8; j++) {
-        uint32_t dim = dim_of_column<D>(s.rotates, j, t);
-        float y[2] = {o[4 * j + 2 * h] * factor, o[4 * j + 2 * h + 1] * factor};
+        for (int i = 0; i < 4; i++)
+            mean[i] = s.mean ? s.mean[(size_t)kv_head * D + 4 * q + i] : 0;
+#pragma unroll 2
+        for (int r = lane / LANES; r < n; r += ROWS) {
+            uint4 x = *(const uint4 *)(from + r * D + (4 * q ^ 8 * (r % 4)));
+            float keep = notes[r].unit;
+            float y[4];
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            if (s.rotates)
-                y[e] = __uint_as_float(__float_as_uint(y[e]) ^ s.flips[dim + e]);
-            y[e] = (y[e] + (mean ? mean[dim + e] : 0)) * keep;
+            for (int i = 0; i < 4; i++)
+                y[i] = (__uint_as_float(word_of(x, i) ^ word_of(flips, i)) + mean[i]) * keep;
+            int64_t at = (int64_t)notes[r].row * call.out.token_stride +
+                         (int64_t)notes[r].q_head * call.out.head_stride;
+            store_quad(call.out, call.out_aligned, at + 4 * q, y);
         }
-        store_pair(call, at + dim, y[0], y[1]);
     }
-    if (call.lse && t == 0)
-        call.lse[(size_t)p.row * call.n_heads * call.group + p.q_head] = sum == 0 ? -INFINITY : lse;
 }
 
-/* A warp's 16 rows from `first` on. */
-template <int D>
+/* A warp's 16 rows from `first` on; room: for 8 rows of binary32. */
+template <int VF, int D>
 TQI_INLINE void store_rows(const PrefillJob &job, const TileWork &work, uint32_t first,
                            uint32_t lane, float (&o)[D / 2], const SoftmaxState &state,
-                           const QueryUnit *units) {
-    if (job.call.v.rotates)
+                           RowNote *notes, float *room) {
+    constexpr bool ROTATED = has_gains(VF);
+    const AttendJob &call = job.call;
+    const uint32_t g = lane / 4, t = lane % 4, kv_head = work.rows.kv_head;
+    float unit = call.v_unit;
+    unit *= ROTATED ? 1 / sqrtf((float)D) : 1.0f;
+    unit *= VF == TQ_FORMAT_FP8 ? call.v.scale[kv_head] : 1.0f;
+    if constexpr (ROTATED)
         transform_columns<D>(o, lane);
-#pragma unroll
+    float *row = room + g * D;
+    const uint32_t column = first_column<D, ROTATED>(t) ^ 8 * (g % 4);
+#pragma unroll 1 /* code that runs once is waited for */
     for (int h = 0; h < 2; h++) {
-        uint32_t row = lane / 4 + 8 * h;
-        float sum = state.sum[h];
+        int n = min((int)work.rows.n_rows - (int)first - 8 * h, 8);
+        float sum = h ? state.sum[1] : state.sum[0];
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
-        if (first + row >= work.rows.n_rows)
-            continue;
-        RowPlace p = place_of(job.call, work.segment, work.rows, 0, first + row);
-        store_row<D>(job.call, p, o, h, lane % 4, state.reference[h], sum, units[row].shift);
+        float factor = finish_row(call, notes + 8 * h + g, (int)g < n, t == 0, unit,
+                                  h ? state.reference[1] : state.reference[0], sum);
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < D / 8; j++)
+            *(float2 *)(row + (column ^ column_of_block<D, ROTATED>(j))) = make_float2(
+                (h ? o[4 * j + 2] : o[4 * j]) * factor, (h ? o[4 * j + 3] : o[4 * j + 1]) * factor);
+        __syncwarp();
+        copy_rows<D>(call, kv_head, room, notes + 8 * h, n, lane);
     }
 }
 

@@ -47,44 +47,78 @@ template <int N> TQI_INLINE void pin(uint32_t (&a)[N]) {
     "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                          \
     "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"              \
     "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define TQI_PRODUCT(n, names, a0, a1, a2, a3, b, more)                                          \
+#define TQI_PRODUCT(n, type, names, a0, a1, a2, a3, b, more)                                    \
     "{\n.reg .pred more;\nsetp.ne.b32 more," more ",0;\n"                                       \
-    "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.f16.f16 {" names "},{" a0 "," a1 "," a2 ","  \
-    a3 "}," b ",more,1,1,0;\n}"
+    "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names "},{" a0 "," a1   \
+    "," a2 "," a3 "}," b ",more,1,1,0;\n}"
+
+/* d = a b, or d += a b with `more`: 64 rows, N = 2 * the number of sums, 16 of k. A: rows of 16-bit
+ * floats in registers; multiply_stored: in shared memory, stored like B. */
+#define TQI_PRODUCTS_OF(name, type)                                                             \
+    TQI_INLINE void multiply_##name(float (&d)[32], const uint32_t *a, uint64_t b, int more) {  \
+        asm volatile(TQI_PRODUCT("64", type, TQI_NAMES_32, "%32", "%33", "%34", "%35", "%36",   \
+                                 "%37")                                                         \
+                     : TQI_F32(d, 0)                                                            \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));          \
+    }                                                                                           \
+    TQI_INLINE void multiply_##name(float (&d)[64], const uint32_t *a, uint64_t b, int more) {  \
+        asm volatile(TQI_PRODUCT("128", type, TQI_NAMES_64, "%64", "%65", "%66", "%67", "%68",  \
+                                 "%69")                                                         \
+                     : TQI_F32(d, 0), TQI_F32(d, 32)                                            \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));          \
+    }                                                                                           \
+    TQI_INLINE void multiply_##name(float (&d)[128], const uint32_t *a, uint64_t b, int more) { \
+        asm volatile(TQI_PRODUCT("256", type, TQI_NAMES_128, "%128", "%129", "%130", "%131",    \
+                                 "%132", "%133")                                                \
+                     : TQI_F32(d, 0), TQI_F32(d, 32), TQI_F32(d, 64), TQI_F32(d, 96)            \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));          \
+    }                                                                                           \
+    TQI_INLINE void multiply_stored_##name(float (&d)[32], uint64_t a, uint64_t b, int more) {  \
+        asm volatile("{\n.reg .pred more;\nsetp.ne.b32 more,%34,0;\n"                           \
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                \
+                     " {" TQI_NAMES_32 "},%32,%33,more,1,1,0,0;\n}"                             \
+                     : TQI_F32(d, 0)                                                            \
+                     : "l"(a), "l"(b), "r"(more));                                              \
+    }
+TQI_PRODUCTS_OF(f16, "f16")
+TQI_PRODUCTS_OF(bf16, "bf16")
+#undef TQI_PRODUCTS_OF
 /* clang-format on */
 
-/* d = a b, or d += a b with `more`: 64 rows, N = 2 * the number of sums, 16 of k. */
-TQI_INLINE void multiply(float (&d)[32], const uint32_t *a, uint64_t b, int more) {
-    asm volatile(TQI_PRODUCT("64", TQI_NAMES_32, "%32", "%33", "%34", "%35", "%36", "%37")
-                 : TQI_F32(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
+/* BF16: what the 16-bit floats are. */
+template <bool BF16, int N>
+TQI_INLINE void multiply(float (&d)[N], const uint32_t *a, uint64_t b, int more) {
+    if constexpr (BF16)
+        multiply_bf16(d, a, b, more);
+    else
+        multiply_f16(d, a, b, more);
 }
 
-TQI_INLINE void multiply(float (&d)[64], const uint32_t *a, uint64_t b, int more) {
-    asm volatile(TQI_PRODUCT("128", TQI_NAMES_64, "%64", "%65", "%66", "%67", "%68", "%69")
-                 : TQI_F32(d, 0), TQI_F32(d, 32)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
-}
-
-TQI_INLINE void multiply(float (&d)[128], const uint32_t *a, uint64_t b, int more) {
-    asm volatile(TQI_PRODUCT("256", TQI_NAMES_128, "%128", "%129", "%130", "%131", "%132", "%133")
-                 : TQI_F32(d, 0), TQI_F32(d, 32), TQI_F32(d, 64), TQI_F32(d, 96)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
-}
-
-/* The same with A in shared memory, stored like B. */
+template <bool BF16>
 TQI_INLINE void multiply_stored(float (&d)[32], uint64_t a, uint64_t b, int more) {
-    asm volatile("{\n.reg .pred more;\nsetp.ne.b32 more,%34,0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" TQI_NAMES_32
-                 "},%32,%33,more,1,1,0,0;\n}"
-                 : TQI_F32(d, 0)
-                 : "l"(a), "l"(b), "r"(more));
+    if constexpr (BF16)
+        multiply_stored_bf16(d, a, b, more);
+    else
+        multiply_stored_f16(d, a, b, more);
 }
 
 /* ---- barriers ------------------------------------------------------------------------------- */
 
 TQI_INLINE void barrier_init_count(uint32_t barrier, uint32_t count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+/* One thread announces the bytes of copies to come; it counts as its arrival. */
+TQI_INLINE void barrier_expect(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+TQI_INLINE void bulk_copy_part(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0],[%1],%2,[%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
 }
 
 TQI_INLINE void barrier_arrive(uint32_t barrier) {

@@ -143,9 +143,8 @@ TQ_API tq_status tq_paged_workspace(const tq_cache *cache, uint32_t max_seqs, ui
  *
  *  Only pages that some row sees are read: table entries behind a length or before a window may
  *  hold anything. Numbers are those of tq_attend() over the same tokens, bit for bit on the CPU; on
- *  CUDA those of a batch with max_seqs = n_seqs and max_tokens = n_queries, bit for bit, but for
- *  sequences of many rows, which a batch gives to prefill kernels (::TQ_OP_PREFILL). There a call
- *  plans anew how its work is cut, by one or two small kernels in front.
+ *  CUDA those of a batch with max_seqs = n_seqs and max_tokens = n_queries, bit for bit. There a
+ *  call plans anew how its work is cut, by one or two small kernels in front.
  *  Several threads may attend at a time, each with a workspace of its own. */
 TQ_API TQ_WARN_UNUSED tq_status tq_paged_attend(const tq_cache *cache, uint32_t layer,
                                                 const tq_paged_pool *pool,

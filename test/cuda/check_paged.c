@@ -62,6 +62,10 @@ static const struct engine_step steps[] = {
      .n_append = {0, 0, 0, 0, 0, 0, 9},
      .n_query = {1, 0, 1, 0, 1, 0, 9},
      .params = {.flags = TQ_ATTEND_CAUSAL, .logit_softcap = 4}},
+    {.n_seqs = 7, /* many rows beside few */
+     .n_append = {200, 1, 0, 0, 0, 90, 1},
+     .n_query = {200, 1, 1, 0, 70, 90, 1},
+     .params = {.flags = TQ_ATTEND_CAUSAL, .window = 100}},
 };
 enum { N_STEPS = sizeof steps / sizeof *steps };
 

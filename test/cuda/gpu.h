@@ -96,6 +96,7 @@ void check_device(void);
 void check_batches(void);
 void check_windows(void);
 void check_prefill(void);
+void check_prefill_sanitize(void);
 void check_random(void);
 void check_fp8(void);
 void check_special(void);

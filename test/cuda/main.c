@@ -1,8 +1,8 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
  * attention, fp8, special, batches, windows, prefill, paged, merge, cases, kept, sequences,
  * snapshots, walks, device, two, random; all without arguments. The groups sanitize, sanitize_fp8,
- * sanitize_batches, sanitize_bytes, sanitize_paged and sanitize_kept repeat a little of everything
- * for tools that are slow. Skips where there is no GPU. */
+ * sanitize_batches, sanitize_bytes, sanitize_paged, sanitize_prefill and sanitize_kept repeat a
+ * little of everything for tools that are slow. Skips where there is no GPU. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +34,7 @@ static const struct {
               {"sanitize_batches", check_batches_sanitize},
               {"sanitize_bytes", check_bytes_sanitize},
               {"sanitize_paged", check_paged_sanitize},
+              {"sanitize_prefill", check_prefill_sanitize},
               {"sanitize_kept", check_kept_sanitize}};
 
 static int wanted(const char *name, int argc, char **argv) {
