@@ -138,6 +138,7 @@ const struct tqi_level *tqi_kernels_attend(const struct tqi_kernels *kernels, tq
 const struct tqi_level *tqi_level_ref(void);
 const struct tqi_level *tqi_level_avx512(void); /* x86-64 only */
 const struct tqi_level *tqi_level_avx2(void);   /* x86-64 only */
+const struct tqi_level *tqi_level_i8mm(void);   /* AArch64 only */
 const struct tqi_level *tqi_level_neon(void);   /* AArch64 only */
 
 #endif

@@ -9,6 +9,7 @@ void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features) {
         tqi_level_avx512(),
         tqi_level_avx2(),
 #elif defined(__aarch64__) && defined(__GNUC__)
+        tqi_level_i8mm(),
         tqi_level_neon(),
 #endif
         tqi_level_ref(),

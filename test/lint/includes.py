@@ -37,6 +37,8 @@ ROWS = [
      PLAIN | {"pthread.h", "stdatomic.h", "sched.h", "signal.h", "unistd.h"}),
     ("lib/kernel/ref", PUBLIC + ["lib/base/half.h", "lib/spec"] + STAGES, PLAIN),
     ("lib/kernel/simd", PUBLIC + ["lib/base/half.h", "lib/spec"] + STAGES, PLAIN),
+    ("lib/kernel/i8mm", PUBLIC + ["lib/base/half.h", "lib/spec", "lib/kernel/simd",
+                                  "lib/kernel/neon"] + STAGES, PLAIN | INTRINSICS),
     ("lib/kernel/*", PUBLIC + ["lib/base/half.h", "lib/spec", "lib/kernel/simd"] + STAGES,
      PLAIN | INTRINSICS),
     ("lib/kernel", PUBLIC + ["lib/spec"] + LAYER, PLAIN),

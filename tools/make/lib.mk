@@ -7,10 +7,11 @@ ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null)),)
 LEVELS := avx512 avx2
 endif
 ifneq ($(findstring aarch64,$(shell $(CC) -dumpmachine 2>/dev/null)),)
-LEVELS := neon
+LEVELS := i8mm neon
 endif
 LEVEL_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi
 LEVEL_neon := -march=armv8.2-a+dotprod
+LEVEL_i8mm := $(LEVEL_neon)+i8mm
 LEVEL_avx2 := -mavx2 -mfma -mf16c
 LIB_SRC += $(foreach level,$(LEVELS),$(wildcard lib/kernel/$(level)/*.c))
 ifeq ($(USE_CUDA),1)

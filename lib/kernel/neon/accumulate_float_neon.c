@@ -135,7 +135,7 @@ TQK_INLINE void accumulate(const struct tqi_rows *v, const struct tqi_tile *tile
     TQK_INLINE void block_##format(const struct job *j, uint32_t first_row, uint32_t rows) {       \
         sum_block(j, source, first_row, rows);                                                     \
     }                                                                                              \
-    TQK_FLOAT_ROWS_NEON(rows_##format, block_##format, job)                                        \
+    TQK_ROW_BLOCKS_NEON(rows_##format, block_##format, TQK_ROWS_NEON)                              \
     void tqk_accumulate_##format##_neon(                                                           \
         const struct tqi_rows *v, const struct tqi_tile *tile, const void *probabilities,          \
         uint32_t n_rows, uint32_t score_stride, void *states, size_t state_bytes, void *scratch) { \

@@ -100,7 +100,7 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const c
     TQK_INLINE void block_##format(const struct job *j, uint32_t first_row, uint32_t rows) {    \
         score_block(j, source, first_row, rows);                                                \
     }                                                                                           \
-    TQK_FLOAT_ROWS_NEON(rows_##format, block_##format, job)                                     \
+    TQK_ROW_BLOCKS_NEON(rows_##format, block_##format, TQK_ROWS_NEON)                           \
     void tqk_score_##format##_neon(const struct tqi_rows *k, const struct tqi_tile *tile,       \
                                    const void *queries, uint32_t n_rows, uint32_t score_stride, \
                                    void *scores, void *scratch) {                               \

@@ -1,0 +1,46 @@
+#include "kernel/i8mm/i8mm.h"
+
+/* Formats whose kernels are those of NEON, so that pairs with one of them have this level too. */
+#define OF_NEON(member, id, stage, format) \
+    .member[id] = {tqk_##stage##_##format##_neon, "tqk_" #stage "_" #format "_neon"}
+
+static const struct tqi_level level = {
+    .name = "i8mm",
+    .features = TQ_CPU_NEON | TQ_CPU_DOTPROD | TQ_CPU_I8MM,
+    .score_size = sizeof(float),
+    .score_unit = TQK_SCORE_UNIT,
+    .query_bytes = tqk_query_bytes_neon,
+    .state_bytes = tqk_state_bytes_neon,
+    .scratch_bytes = tqk_scratch_bytes_neon,
+    .encode_scratch = tqk_encode_scratch_neon,
+    .load = tqk_load_neon,
+    .store = tqk_store_ref,
+    .prepare = tqk_prepare_i8mm,
+    .softcap = tqk_softcap_neon,
+    .softmax = tqk_softmax_neon,
+    .state_clear = tqk_state_clear_neon,
+    .state_merge = tqk_state_merge_neon,
+    .state_finish = tqk_state_finish_neon,
+    .decode = tqk_decode_ref,
+    OF_NEON(score, TQ_FORMAT_BF16, score, bf16),
+    OF_NEON(score, TQ_FORMAT_F16, score, f16),
+    OF_NEON(score, TQ_FORMAT_FP8, score, fp8),
+    OF_NEON(score, TQ_FORMAT_POLAR, score, polar),
+    OF_NEON(score, TQ_FORMAT_POLAR_QJL, score, polar_qjl),
+    OF_NEON(accumulate, TQ_FORMAT_BF16, accumulate, bf16),
+    OF_NEON(accumulate, TQ_FORMAT_F16, accumulate, f16),
+    OF_NEON(accumulate, TQ_FORMAT_FP8, accumulate, fp8),
+    OF_NEON(accumulate, TQ_FORMAT_POLAR, accumulate, polar),
+#define TQI_FILL_i8mm(member, id, stage, format) \
+    .member[id] = {tqk_##stage##_##format##_i8mm, "tqk_" #stage "_" #format "_i8mm"},
+#define TQI_FILL_neon(member, id, stage, format)
+#define TQI_FILL_ref(member, id, stage, format)
+#define TQI_ENCODE(id, format, level) TQI_FILL_##level(encode, id, encode, format)
+#define TQI_SCORE(id, format, level) TQI_FILL_##level(score, id, score, format)
+#define TQI_ACCUMULATE(id, format, level) TQI_FILL_##level(accumulate, id, accumulate, format)
+#include "kernel/kernels.def"
+};
+
+const struct tqi_level *tqi_level_i8mm(void) {
+    return &level;
+}
