@@ -2,7 +2,7 @@
  * of ggml where `make peers` has brought it.
  *
  *   bench [--json FILE] [--context LIST] [--dim LIST] [--group LIST] [--threads LIST]
- *         [--heads N] [--variant LIST] [--level best,avx2,ref]
+ *         [--heads N] [--variant LIST] [--level best,avx512,avx2,ref]
  *
  * Lists are separated by commas; all combinations are run. One query token over `context`
  * tokens in several layers, taken in turn. GB/s are of the stored bytes, read once; "% read"

@@ -13,7 +13,10 @@ enum { SLOW_CONTEXT = 2048 };
 static const struct {
     const char *name;
     uint64_t disabled;
-} levels[] = {{"best", 0}, {"avx2", TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI}, {"ref", ~UINT64_C(0)}};
+} levels[] = {{"best", 0},
+              {"avx512", TQ_CPU_AMX},
+              {"avx2", TQ_CPU_AMX | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI},
+              {"ref", ~UINT64_C(0)}};
 
 static tq_threadpool *pools[THREADS_LIMIT + 1]; /* by threads */
 
@@ -108,10 +111,11 @@ static void attend(void *arg, uint32_t layer) {
     must(tq_attend(s->cache, s->seq, layer, 1, NULL, &q, &out, NULL, NULL));
 }
 
-/* The level whose kernels run: the end of their names. */
+/* The level whose kernels run: the end of their names. AMX has kernels for some formats only. */
 static const char *level_of(const struct setup *s) {
-    const char *name = tq_cache_kernel_name(s->cache, 0, TQ_OP_SCORE);
-    return strrchr(name, '_') + 1;
+    const char *keys = tq_cache_kernel_name(s->cache, 0, TQ_OP_SCORE);
+    const char *values = tq_cache_kernel_name(s->cache, 0, TQ_OP_ACCUMULATE);
+    return strrchr(strstr(values, "_amx") ? values : keys, '_') + 1;
 }
 
 static void measure(struct setup *s, const char *variant, int append) {
@@ -133,18 +137,36 @@ static void measure(struct setup *s, const char *variant, int append) {
     give(s->out);
 }
 
-static void bench_variant(const tq_variant_info *v, size_t level, const struct shape *shape,
-                          int append) {
-    struct setup s = {.shape = *shape};
+static void open_context(struct setup *s, size_t level) {
     tq_context_config config = {.struct_size = sizeof config,
                                 .cpu_features_disabled = levels[level].disabled,
                                 .allocator = &huge_pages,
-                                .executor = executor_of(shape->threads)};
-    must(tq_context_create(&config, &s.ctx));
+                                .executor = executor_of(s->shape.threads)};
+    must(tq_context_create(&config, &s->ctx));
+}
+
+/* What runs at a level. */
+static const char *runs(const tq_variant_info *v, size_t level, const struct shape *shape,
+                        char name[16]) {
+    struct setup s = {.shape = *shape};
+    open_context(&s, level);
     open_cache(&s, v->id, 1);
-    int slow = strcmp(level_of(&s), "ref") == 0;
-    int again = level > 0 && strcmp(level_of(&s), levels[level].name) != 0;
+    snprintf(name, 16, "%s", level_of(&s));
     tq_cache_destroy(s.cache);
+    tq_context_destroy(s.ctx);
+    return name;
+}
+
+static void bench_variant(const tq_variant_info *v, size_t level, const struct shape *shape,
+                          const char *selected, int append) {
+    struct setup s = {.shape = *shape};
+    char mine[16], other[16];
+    runs(v, level, shape, mine);
+    int slow = strcmp(mine, "ref") == 0;
+    int again = level > 0 && strcmp(mine, levels[level].name) != 0;
+    if (level > 0 && (!selected || is_listed(selected, levels[level - 1].name)))
+        again |= strcmp(mine, runs(v, level - 1, shape, other)) == 0;
+    open_context(&s, level);
     if (!again) { /* else it is what the level before has shown */
         if (slow && s.shape.context > SLOW_CONTEXT)
             s.shape.context = SLOW_CONTEXT;
@@ -164,7 +186,7 @@ void bench_ours(const struct selection *selection, const struct shape *shape, in
             tq_variant_info info = {.struct_size = sizeof info};
             must(tq_variant_get(i, &info));
             if (is_listed(selection->variants, info.name))
-                bench_variant(&info, l, shape, append);
+                bench_variant(&info, l, shape, selection->levels, append);
         }
     }
 }

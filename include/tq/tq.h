@@ -270,9 +270,15 @@ typedef struct tq_context_config {
 #define TQ_CPU_AVX2 (UINT64_C(1) << 0)       /**< x86 AVX2 and FMA. */
 #define TQ_CPU_AVX512 (UINT64_C(1) << 1)     /**< x86 AVX-512 F, BW, DQ, VL. */
 #define TQ_CPU_AVX512VNNI (UINT64_C(1) << 2) /**< x86 AVX-512 VNNI and VBMI. */
-#define TQ_CPU_NEON (UINT64_C(1) << 32)      /**< Arm Advanced SIMD. */
-#define TQ_CPU_DOTPROD (UINT64_C(1) << 33)   /**< Arm dot product instructions. */
-#define TQ_CPU_I8MM (UINT64_C(1) << 34)      /**< Arm matrix multiplications of bytes. */
+/** x86 AMX-TILE and AMX-INT8, where Linux grants tiles to the process: tq_context_create() asks
+ *  for them (arch_prctl, ARCH_REQ_XCOMP_PERM) on a CPU that has them, unless this bit or one of
+ *  AVX-512 is disabled. Granted, they stay so until the process executes another program, for all
+ *  threads and children; signal stacks (sigaltstack) must then be as large as the system says
+ *  (AT_MINSIGSTKSZ, some 11 KB). Refused, this bit is not among tq_context_cpu_features(). */
+#define TQ_CPU_AMX (UINT64_C(1) << 3)
+#define TQ_CPU_NEON (UINT64_C(1) << 32)    /**< Arm Advanced SIMD. */
+#define TQ_CPU_DOTPROD (UINT64_C(1) << 33) /**< Arm dot product instructions. */
+#define TQ_CPU_I8MM (UINT64_C(1) << 34)    /**< Arm matrix multiplications of bytes. */
 
 /** @brief Creates a context.
  *  @param[in] config NULL for all defaults; copied, with the hooks it points to

@@ -276,9 +276,11 @@ static void walk(void *arg, uint32_t index, uint32_t worker) {
     struct workspace w = workspace_of(p, worker);
     for (uint32_t h = 0; h < t.n_heads; h++)
         start_head(p, &w, &t, t.head + h);
+    tqi_level_enter(t.part->layer->attend, t.n_rows);
     for (uint64_t page = first; t.from < t.to && base + page * page_tokens < t.to; page++)
         for (uint32_t h = 0; h < t.n_heads; h++)
             attend_page(p, &w, &t, page, t.head + h);
+    tqi_level_leave(t.part->layer->attend);
     if (t.piece->n_splits > 1)
         return;
     for (uint32_t h = 0; h < t.n_heads; h++)

@@ -1,11 +1,7 @@
-#include "device/device.h"
-
-#if defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>
-
-/* Of the kernel's lists, AT_HWCAP and AT_HWCAP2; older headers lack the second. */
-enum { DOT_PRODUCT = 1 << 20, MATRIX_BYTES = 1 << 13 };
+#if defined(TQI_HAVE_AMX) && defined(__linux__)
+#define _DEFAULT_SOURCE /* syscall() */
 #endif
+#include "device/device.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
@@ -16,13 +12,31 @@ static int has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+
+#if defined(TQI_HAVE_AMX) && defined(__linux__) && defined(__LP64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+
+/* Linux saves tiles, 8 KB a thread, for processes that have asked; it refuses where the CPU or
+ * the hypervisor lacks them or a signal stack of the process is too small. Asking again is
+ * harmless, from any thread. */
+static int has_tiles(void) {
+    unsigned a, b, c, d, want = bit_AMX_TILE | bit_AMX_INT8;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & want) == want &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+#else
+static int has_tiles(void) {
+    return 0;
+}
 #endif
 
-/* The compiler's own test, which also asks whether the operating system saves the
- * registers. Every instruction flag of a level (tools/make/lib.mk) is asked for here. */
-uint64_t tqi_cpu_features(void) {
+/* The compiler's own test, which also asks whether the operating system saves the registers. */
+static uint64_t features_of(uint64_t wanted) {
+    const uint64_t vectors = TQ_CPU_AVX2 | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
     uint64_t features = 0;
-#if defined(__x86_64__) && defined(__GNUC__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         features |= TQ_CPU_AVX2;
@@ -33,14 +47,39 @@ uint64_t tqi_cpu_features(void) {
     if ((features & TQ_CPU_AVX512) && __builtin_cpu_supports("avx512vnni") &&
         __builtin_cpu_supports("avx512vbmi"))
         features |= TQ_CPU_AVX512VNNI;
+    if ((wanted & TQ_CPU_AMX) && (features & wanted & vectors) == vectors && has_tiles())
+        features |= TQ_CPU_AMX;
+    return features;
+}
+
 #elif defined(__aarch64__)
-    features |= TQ_CPU_NEON; /* part of the base architecture */
 #ifdef __linux__
-    if (getauxval(AT_HWCAP) & DOT_PRODUCT)
+#include <sys/auxv.h>
+
+/* Of the lists of Linux, AT_HWCAP and AT_HWCAP2, whose headers may be older than the CPU. */
+enum { ASIMDDP = 1 << 20, I8MM = 1 << 13 };
+#endif
+
+static uint64_t features_of(uint64_t wanted) {
+    uint64_t features = TQ_CPU_NEON; /* part of the base architecture */
+    (void)wanted;
+#ifdef __linux__
+    if (getauxval(AT_HWCAP) & ASIMDDP)
         features |= TQ_CPU_DOTPROD;
-    if ((features & TQ_CPU_DOTPROD) && (getauxval(AT_HWCAP2) & MATRIX_BYTES))
+    if ((features & TQ_CPU_DOTPROD) && (getauxval(AT_HWCAP2) & I8MM))
         features |= TQ_CPU_I8MM;
 #endif
-#endif
     return features;
+}
+
+#else
+static uint64_t features_of(uint64_t wanted) {
+    (void)wanted;
+    return 0;
+}
+#endif
+
+/* Every instruction flag of a level (tools/make/lib.mk) is asked for above. */
+uint64_t tqi_cpu_features(uint64_t wanted) {
+    return features_of(wanted) & wanted;
 }

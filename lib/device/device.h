@@ -107,8 +107,9 @@ tq_status tqi_cuda_device(int32_t index, uint32_t flags, struct tqi_device *out)
 /* Whether the CUDA kernels of this build know a format. */
 int tqi_cuda_has_format(tq_format f);
 
-/* TQ_CPU_* bits that this CPU and operating system offer. */
-uint64_t tqi_cpu_features(void);
+/* TQ_CPU_* bits of `wanted` that this CPU and operating system offer. With TQ_CPU_AMX it asks
+ * Linux for the use of tiles, on behalf of the process. */
+uint64_t tqi_cpu_features(uint64_t wanted);
 
 #ifdef __cplusplus
 }

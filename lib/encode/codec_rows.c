@@ -86,8 +86,10 @@ void tqi_codec_dot_rows(const struct tqi_codec_rows *c, const tq_rows_in *query,
     char *kernel = page + tqi_align_up(c->page_bytes, 64);
     c->score->load(query->data, query->dtype, c->rows.layout.dim, NULL, row, &ignored);
     c->score->prepare(&c->keys, row, prepared);
+    tqi_level_enter(c->score, 1);
     if (c->score->score_size == sizeof(double))
         dot_reference(c, prepared, n, codes, dots, kernel);
     else
         dot_pages(c, prepared, n, codes, dots, (uint8_t *)page, kernel);
+    tqi_level_leave(c->score);
 }

@@ -42,6 +42,11 @@ struct tqi_tile {
     const uint8_t *next;
 };
 
+/* Around all scores and sums of a level by one thread with the same number of query rows: sets up
+ * and gives back what the level keeps in the thread. NULL = nothing. */
+typedef void tqi_enter_fn(uint32_t n_rows);
+typedef void tqi_leave_fn(void);
+
 /* One query row to the level's form, in the basis of the codes. */
 typedef void tqi_prepare_fn(const struct tqi_rows *k, const float *row, void *query);
 /* Scores q.k of n_rows query rows (query_bytes() apart) and the tile's tokens, not
@@ -105,6 +110,8 @@ struct tqi_level {
     size_t (*scratch_bytes)(
         const struct tqi_rows *rows); /* for score, accumulate, finish, decode */
     size_t (*encode_scratch)(const struct tqi_rows *rows); /* floats */
+    tqi_enter_fn *enter;
+    tqi_leave_fn *leave;
     tqi_load_fn *load;
     tqi_store_fn *store;
     tqi_prepare_fn *prepare;
@@ -127,6 +134,15 @@ struct tqi_kernels {
     const struct tqi_level *level[TQI_LEVEL_LIMIT];
 };
 
+static inline void tqi_level_enter(const struct tqi_level *level, uint32_t n_rows) {
+    if (level->enter)
+        level->enter(n_rows);
+}
+static inline void tqi_level_leave(const struct tqi_level *level) {
+    if (level->leave)
+        level->leave();
+}
+
 /* Fills the table with the levels whose features are all in `features`. */
 void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features);
 /* Level for coding rows of a format / for attention over a pair; NULL when no level
@@ -136,9 +152,10 @@ const struct tqi_level *tqi_kernels_attend(const struct tqi_kernels *kernels, tq
                                            tq_format v);
 /* The levels. */
 const struct tqi_level *tqi_level_ref(void);
+const struct tqi_level *tqi_level_amx(void);    /* x86-64 only, TQI_HAVE_AMX */
 const struct tqi_level *tqi_level_avx512(void); /* x86-64 only */
 const struct tqi_level *tqi_level_avx2(void);   /* x86-64 only */
-const struct tqi_level *tqi_level_i8mm(void);   /* AArch64 only */
+const struct tqi_level *tqi_level_i8mm(void);   /* AArch64 only, TQI_HAVE_I8MM */
 const struct tqi_level *tqi_level_neon(void);   /* AArch64 only */
 
 #endif

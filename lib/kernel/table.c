@@ -6,10 +6,15 @@ void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features) {
     /* Best first. */
     const struct tqi_level *all[] = {
 #if defined(__x86_64__) && defined(__GNUC__)
+#ifdef TQI_HAVE_AMX
+        tqi_level_amx(),
+#endif
         tqi_level_avx512(),
         tqi_level_avx2(),
 #elif defined(__aarch64__) && defined(__GNUC__)
+#ifdef TQI_HAVE_I8MM
         tqi_level_i8mm(),
+#endif
         tqi_level_neon(),
 #endif
         tqi_level_ref(),

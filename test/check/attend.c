@@ -39,6 +39,7 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
         level->prepare(k, s->q + (size_t)r * dim, queries + r * query);
         level->state_clear(v, states + r * state);
     }
+    tqi_level_enter(level, s->rows);
     for (int round = 0; round < 2; round++) {
         level->score[k->format->id].run(k, &tile, queries, s->rows, stride, score, room);
         if (s->softcap > 0)
@@ -48,6 +49,7 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
                        s->softcap > 0 ? 1 : s->scale);
         level->accumulate[v->format->id].run(v, &tile, score, s->rows, stride, states, state, room);
     }
+    tqi_level_leave(level);
     for (uint32_t r = 0; r < s->rows; r++)
         level->state_finish(v, states + r * state, NULL, o->out + (size_t)r * dim, &o->lse[r],
                             room);

@@ -39,7 +39,7 @@ void judge(struct result *r, bool ok, const char *format, ...) {
 
 const struct tqi_level *find_level(const char *name) {
     struct tqi_kernels all;
-    tqi_kernels_select(&all, tqi_cpu_features());
+    tqi_kernels_select(&all, tqi_cpu_features(UINT64_MAX));
     for (uint32_t i = 0; i < all.n_levels; i++)
         if (strcmp(all.level[i]->name, name) == 0)
             return all.level[i];

@@ -181,7 +181,7 @@ uint64_t test_features_disabled(void) {
     if (level && strcmp(level, "best") == 0)
         return 0;
     if (level && strcmp(level, "avx2") == 0)
-        return TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
+        return TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI | TQ_CPU_AMX;
     return UINT64_MAX;
 }
 

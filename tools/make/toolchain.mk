@@ -16,6 +16,15 @@ $(error no C compiler: $(CC) was not found (Debian: apt-get install gcc libc6-de
 endif
 endif
 
+# Compilers and assemblers from about 2021 on (gcc 11, binutils 2.36) know AMX; without it there
+# is no such level.
+HAVE_AMX := $(shell printf '__asm__("tilerelease");void f(void){}' | \
+	$(CC) -mamx-tile -mamx-int8 -x c -c -o /dev/null - 2>/dev/null && echo 1)
+
+# The same for the matrix multiplications of bytes of AArch64 (gcc 10, binutils 2.34).
+HAVE_I8MM := $(shell printf '__asm__("smmla v0.4s, v1.16b, v2.16b");void f(void){}' | \
+	$(CC) -march=armv8.2-a+dotprod+i8mm -x c -c -o /dev/null - 2>/dev/null && echo 1)
+
 HAVE_NVCC := $(shell command -v nvcc 2>/dev/null)
 ifeq ($(CUDA),auto)
 USE_CUDA := $(if $(HAVE_NVCC),1,0)

@@ -97,6 +97,18 @@ void tqk_unrotate_avx512(const struct tqi_rotation *r, float *x);
 
 /* Query rows of the integer formats. */
 tqi_prepare_fn tqk_prepare_int_avx512;
+/* A rotated query as 256 * high + low. */
+struct tqk_fixed_avx512 {
+    float rotated[TQK_DIM_LIMIT_AVX512] __attribute__((aligned(64))); /* times 2^-exponent */
+    int exponent; /* INT_MIN: the row is not finite, the planes are 0 */
+    uint8_t high[TQK_DIM_LIMIT_AVX512], low[TQK_DIM_LIMIT_AVX512]; /* in dim order */
+};
+/* Also sets the scale of the query; returns the sum of the integers. */
+int32_t tqk_split_query_avx512(const struct tqi_rows *k, const float *row,
+                               struct tqk_query_avx512 *q, struct tqk_fixed_avx512 *fixed);
+/* The dims of a plane in the order in which decoded keys meet them: eight dims of word j of lane t
+ * at 8 (4 j + t). */
+void tqk_order_plane_avx512(const struct tqi_rows *k, const uint8_t *plane, uint8_t *to);
 
 tqi_load_fn tqk_load_avx512;
 /* Tables of a query by codes of polar keys and by signs of a sketch, see simd/query_tables.h:

@@ -1,9 +1,5 @@
 #include "kernel/i8mm/i8mm.h"
 
-/* Formats whose kernels are those of NEON, so that pairs with one of them have this level too. */
-#define OF_NEON(member, id, stage, format) \
-    .member[id] = {tqk_##stage##_##format##_neon, "tqk_" #stage "_" #format "_neon"}
-
 static const struct tqi_level level = {
     .name = "i8mm",
     .features = TQ_CPU_NEON | TQ_CPU_DOTPROD | TQ_CPU_I8MM,
@@ -22,20 +18,26 @@ static const struct tqi_level level = {
     .state_merge = tqk_state_merge_neon,
     .state_finish = tqk_state_finish_neon,
     .decode = tqk_decode_ref,
-    OF_NEON(score, TQ_FORMAT_BF16, score, bf16),
-    OF_NEON(score, TQ_FORMAT_F16, score, f16),
-    OF_NEON(score, TQ_FORMAT_FP8, score, fp8),
-    OF_NEON(score, TQ_FORMAT_POLAR, score, polar),
-    OF_NEON(score, TQ_FORMAT_POLAR_QJL, score, polar_qjl),
-    OF_NEON(accumulate, TQ_FORMAT_BF16, accumulate, bf16),
-    OF_NEON(accumulate, TQ_FORMAT_F16, accumulate, f16),
-    OF_NEON(accumulate, TQ_FORMAT_FP8, accumulate, fp8),
-    OF_NEON(accumulate, TQ_FORMAT_POLAR, accumulate, polar),
+/* What has no kernel of this level is named here, so that its name tells what runs. */
+#define SHARED(stage, id, format) \
+    .stage[id] = {tqk_##stage##_##format##_neon, "tqk_" #stage "_" #format "_neon"}
+    SHARED(score, TQ_FORMAT_BF16, bf16),
+    SHARED(score, TQ_FORMAT_F16, f16),
+    SHARED(score, TQ_FORMAT_FP8, fp8),
+    SHARED(score, TQ_FORMAT_POLAR, polar),
+    SHARED(score, TQ_FORMAT_POLAR_QJL, polar_qjl),
+    SHARED(accumulate, TQ_FORMAT_BF16, bf16),
+    SHARED(accumulate, TQ_FORMAT_F16, f16),
+    SHARED(accumulate, TQ_FORMAT_FP8, fp8),
+    SHARED(accumulate, TQ_FORMAT_POLAR, polar),
 #define TQI_FILL_i8mm(member, id, stage, format) \
     .member[id] = {tqk_##stage##_##format##_i8mm, "tqk_" #stage "_" #format "_i8mm"},
 #define TQI_FILL_neon(member, id, stage, format)
 #define TQI_FILL_ref(member, id, stage, format)
-#define TQI_ENCODE(id, format, level) TQI_FILL_##level(encode, id, encode, format)
+/* Rows are coded by NEON. */
+#define TQI_ENCODE(id, format, level) ENCODE_##level(id, format)
+#define ENCODE_neon(id, format) SHARED(encode, id, format),
+#define ENCODE_ref(id, format)
 #define TQI_SCORE(id, format, level) TQI_FILL_##level(score, id, score, format)
 #define TQI_ACCUMULATE(id, format, level) TQI_FILL_##level(accumulate, id, accumulate, format)
 #include "kernel/kernels.def"

@@ -99,12 +99,13 @@ TQK_INLINE void sum_block(const struct job *j, enum tqk_source_neon source, uint
         TQK_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
             struct tqk_state_neon *s = (void *)(j->states + (first_row + r) * j->state_bytes);
+            const float factor = s->factor, scale = j->scale;
+            float *acc = s->acc + dim;
             TQK_UNROLL
             for (uint32_t c = 0; c < columns; c++) {
-                float *acc = s->acc + dim + c * 4;
                 float32x4_t x = vmulq_n_f32(sum[r * columns + c], tqk_missing_neon(source));
-                float32x4_t old = vmulq_n_f32(vld1q_f32(acc), s->factor);
-                vst1q_f32(acc, vfmaq_n_f32(old, x, j->scale));
+                float32x4_t old = vmulq_n_f32(vld1q_f32(acc + c * 4), factor);
+                vst1q_f32(acc + c * 4, vfmaq_n_f32(old, x, scale));
             }
         }
     }

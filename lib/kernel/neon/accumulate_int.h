@@ -27,6 +27,8 @@ static void read_gains(const struct job *j, float *gain) {
         memcpy(&half, at + (size_t)t * 2, sizeof half);
         vst1q_f32(gain + t, vreinterpretq_f32_u32(vshll_n_u16(half, 16)));
     }
+    if (token >= j->tile->first && token + n <= j->tile->last)
+        return;
     for (uint32_t t = 0; t < n; t++)
         if (token + t < j->tile->first || token + t >= j->tile->last)
             gain[t] = 0;
@@ -77,21 +79,35 @@ TQK_INLINE void fill_row(struct job *j, uint32_t bits, uint32_t row, const float
 
 /* ---- sums --------------------------------------------------------------------------------- */
 
+/* Values of n quads of dims, words x and following of a lane, to their places in a panel. */
+TQK_INLINE void unpack_quads(const struct job *j, const struct tqk_codes_neon *c, uint32_t bits,
+                             uint32_t lane, uint32_t x, uint32_t n, int8_t *panel) {
+    const struct tqi_layout *l = &j->v->layout;
+    uint32_t per_lane = l->dim_pad / 32, per_group = l->group / 8, octet = j->octet;
+    uint32_t words = per_lane * (bits == 8 ? 2 : 1), word = octet / per_group * words + x;
+    uint32_t in_group = octet % per_group;
+    for (uint32_t i = 0; i < j->octets; i++, panel += TQK_LINE_NEON) {
+        size_t at = ((size_t)lane * per_group + in_group) * 16;
+        tqk_put_words_neon(c, bits, word, n, 1, per_lane, at, panel, TQK_PIECE_NEON);
+        if (++in_group == per_group) {
+            in_group = 0;
+            word += words;
+        }
+    }
+}
+
 /* Values of 16 dims from j->dim on to a panel. */
 TQK_INLINE void unpack_v(const struct job *j, uint32_t bits, int8_t *panel) {
-    const struct tqi_layout *l = &j->v->layout;
     const struct tqk_codes_neon c = tqk_codes_of_neon(j->v, j->tile);
-    uint32_t per_lane = l->dim_pad / 32, octets = l->group / 8, n;
+    uint32_t per_lane = j->v->layout.dim_pad / 32, n;
     for (uint32_t quad = 0; quad < TQK_QUADS_NEON; quad += n) {
         uint32_t lane = (j->dim / 4 + quad) / per_lane, x = (j->dim / 4 + quad) % per_lane;
+        int8_t *to = panel + (size_t)quad * TQK_PIECE_NEON;
         n = per_lane - x < TQK_QUADS_NEON - quad ? per_lane - x : TQK_QUADS_NEON - quad;
-        for (uint32_t i = 0; i < j->octets; i++) {
-            uint32_t octet = j->octet + i, group = octet / octets;
-            uint32_t word = group * per_lane * (bits == 8 ? 2 : 1) + x;
-            size_t at = ((size_t)lane * octets + octet % octets) * 16;
-            tqk_put_words_neon(&c, bits, word, n, 1, per_lane, at,
-                               panel + i * TQK_LINE_NEON + quad * TQK_PIECE_NEON, TQK_PIECE_NEON);
-        }
+        if (n == TQK_QUADS_NEON)
+            unpack_quads(j, &c, bits, lane, x, TQK_QUADS_NEON, to);
+        else
+            unpack_quads(j, &c, bits, lane, x, n, to);
     }
 }
 
@@ -108,13 +124,14 @@ TQK_INLINE void sum_block(const struct job *j, uint32_t first_row, uint32_t rows
         TQK_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
             struct tqk_state_neon *s = (void *)(j->states + (first_row + r) * j->state_bytes);
-            float factor = j->first ? s->factor : 1;
+            const float factor = j->first ? s->factor : 1, scale = j->scale[first_row + r];
+            const int32x4_t half = vdupq_n_s32(j->half[first_row + r]);
+            float *acc = s->acc + j->dim + (size_t)i * 4;
             TQK_UNROLL
             for (uint32_t c = 0; c < quads; c++) {
-                float *acc = s->acc + j->dim + (i + c) * 4;
-                int32x4_t all = vaddq_s32(sum[r * quads + c], vdupq_n_s32(j->half[first_row + r]));
-                float32x4_t old = vmulq_n_f32(vld1q_f32(acc), factor);
-                vst1q_f32(acc, vfmaq_n_f32(old, vcvtq_f32_s32(all), j->scale[first_row + r]));
+                float32x4_t x = vcvtq_f32_s32(vaddq_s32(sum[r * quads + c], half));
+                float32x4_t old = vmulq_n_f32(vld1q_f32(acc + c * 4), factor);
+                vst1q_f32(acc + c * 4, vfmaq_n_f32(old, x, scale));
             }
         }
     }

@@ -152,12 +152,12 @@ TQK_INLINE void tqk_put8_neon(uint8x16_t a, uint8x16_t b, int8_t *to) {
 }
 
 /* A whole set of 3-bit words: bit 3 of the nibbles of three slabs are bits of the fourth. */
-TQK_INLINE void tqk_put_set3_neon(const struct tqk_codes_neon *c, uint32_t set, size_t at,
-                                  int8_t *to, size_t step) {
+TQK_INLINE void tqk_put_set3_neon(const struct tqk_codes_neon *c, const uint8_t *at, int8_t *to,
+                                  size_t step) {
     uint8x16_t x[3];
     TQK_UNROLL
     for (uint32_t i = 0; i < 3; i++) {
-        x[i] = tqk_line_neon(c, set * 3 + i, at);
+        x[i] = vld1q_u8(at + i * c->slab);
         tqk_expand3_neon(c->table, 3, x[i], to + i * step);
     }
     uint8x16_t last = vbslq_u8(vdupq_n_u8(0x44), vshrq_n_u8(x[2], 1), vshrq_n_u8(x[1], 2));
@@ -165,28 +165,34 @@ TQK_INLINE void tqk_put_set3_neon(const struct tqk_codes_neon *c, uint32_t set, 
     tqk_expand3_neon(c->table, 3, last, to + 3 * step);
 }
 
-/* Words [word, word + n) of a lane, `step` bytes apart; those of 8-bit codes have their second
- * slab `second` slabs behind the first and follow each other every `stride` slabs. */
+/* Words [word, word + n) of a lane, n a constant but for rare dims, to pieces `step` bytes apart.
+ * 8-bit codes: every word has its second slab `second` slabs behind the first, and the next word is
+ * `next` slabs on. */
 TQK_INLINE void tqk_put_words_neon(const struct tqk_codes_neon *c, uint32_t bits, uint32_t word,
-                                   uint32_t n, uint32_t stride, uint32_t second, size_t at,
+                                   uint32_t n, uint32_t next, uint32_t second, size_t at,
                                    int8_t *to, size_t step) {
+    const uint8_t *from = c->at + word * c->slab + at;
     uint32_t i = 0;
     if (bits == 3 && word % 4 == 0)
-        for (; i + 4 <= n; i += 4)
-            tqk_put_set3_neon(c, (word + i) / 4, at, to + i * step, step);
+        for (from = c->at + (size_t)word / 4 * 3 * c->slab + at; i + 4 <= n; i += 4) {
+            tqk_put_set3_neon(c, from, to + i * step, step);
+            from += 3 * c->slab;
+        }
     if (bits == 2 && word % 2 == 0)
-        for (; i + 2 <= n; i += 2) {
-            uint8x16_t x = tqk_line_neon(c, (word + i) / 2, at);
+        for (from = c->at + (size_t)word / 2 * c->slab + at; i + 2 <= n; i += 2) {
+            uint8x16_t x = vld1q_u8(from);
             tqk_expand3_neon(c->table, 2, x, to + i * step);
             tqk_expand3_neon(c->table, 2, vshrq_n_u8(x, 2), to + (i + 1) * step);
+            from += c->slab;
         }
+    TQK_UNROLL
     for (; i < n; i++) {
         int8_t *here = to + i * step;
         if (bits == 8)
-            tqk_put8_neon(tqk_line_neon(c, word + i * stride, at),
-                          tqk_line_neon(c, word + i * stride + second, at), here);
+            tqk_put8_neon(vld1q_u8(from + i * next * c->slab),
+                          vld1q_u8(from + (i * next + second) * c->slab), here);
         else if (bits == 4)
-            tqk_expand4_neon(c->table, tqk_line_neon(c, word + i, at), here);
+            tqk_expand4_neon(c->table, vld1q_u8(from + i * c->slab), here);
         else
             tqk_expand3_neon(c->table, bits,
                              bits == 3 ? tqk_line3_neon(c, word + i, at)

@@ -71,19 +71,25 @@ struct job {
 };
 
 /* 16 keys from `token` on to a panel, steps in the order of dims. */
+TQK_INLINE void unpack_words(const struct tqk_codes_neon *c, uint32_t bits, uint32_t word,
+                             uint32_t per_lane, size_t at, int8_t *panel) {
+    for (uint32_t lane = 0; lane < 4; lane++, panel += (size_t)per_lane * TQK_LINE_NEON)
+        for (uint32_t quad = 0; quad < TQK_QUADS_NEON; quad++)
+            tqk_put_words_neon(c, bits, word, per_lane, 2, 1, at + quad * 64 + lane * 16,
+                               panel + (size_t)quad * TQK_PIECE_NEON, TQK_LINE_NEON);
+}
+
 TQK_INLINE void unpack_k(const struct tqi_rows *k, uint32_t bits, const struct tqi_tile *tile,
                          uint32_t token, int8_t *panel) {
     const struct tqi_layout *l = &k->layout;
     const struct tqk_codes_neon c = tqk_codes_of_neon(k, tile);
-    uint32_t per_lane = l->dim_pad / 32, per_word = bits == 8 ? 2 : 1;
-    uint32_t word = token / l->group * per_lane * per_word;
+    uint32_t per_lane = l->dim_pad / 32;
+    uint32_t word = token / l->group * per_lane * (bits == 8 ? 2 : 1);
     size_t at = (size_t)(token % l->group) * 16;
-    for (uint32_t lane = 0; lane < 4; lane++)
-        for (uint32_t quad = 0; quad < TQK_QUADS_NEON; quad++)
-            tqk_put_words_neon(&c, bits, word, per_lane, per_word, 1, at + quad * 64 + lane * 16,
-                               panel + (size_t)lane * per_lane * TQK_LINE_NEON +
-                                   quad * TQK_PIECE_NEON,
-                               TQK_LINE_NEON);
+    if (per_lane == 4)
+        unpack_words(&c, bits, word, 4, at, panel);
+    else
+        unpack_words(&c, bits, word, per_lane, at, panel);
 }
 
 /* Scores of n keys from `token` on, those in the tile. */
@@ -114,17 +120,22 @@ TQK_INLINE void score_block(const struct job *j, uint32_t first_row, uint32_t ro
         to = whole ? to : part;
         tqk_dot_neon(left, j->panel + i * TQK_PIECE_NEON, j->k->layout.dim_pad / TQK_STEP_NEON,
                      rows, sum);
+        float32x4_t gain[TQK_QUADS_NEON];
         TQK_UNROLL
         for (uint32_t c = 0; c < quads; c++) {
-            uint16x4_t half;
-            memcpy(&half, gains + (size_t)(token + c * 4) * 2, sizeof half);
-            float32x4_t gain = vcvt_f32_f16(vreinterpret_f16_u16(half));
+            uint16x4_t bits;
+            memcpy(&bits, gains + (size_t)(token + c * 4) * 2, sizeof bits);
+            gain[c] = vcvt_f32_f16(vreinterpret_f16_u16(bits));
+        }
+        TQK_UNROLL
+        for (uint32_t r = 0; r < rows; r++) {
+            const struct tqk_query_neon *q = (const void *)(queries + r * j->query_bytes);
+            const int32x4_t half = vdupq_n_s32(q->half);
+            const float scale = q->scale;
             TQK_UNROLL
-            for (uint32_t r = 0; r < rows; r++) {
-                const struct tqk_query_neon *q = (const void *)(queries + r * j->query_bytes);
-                int32x4_t all = vaddq_s32(sum[r * quads + c], vdupq_n_s32(q->half));
-                float32x4_t s = vmulq_n_f32(vcvtq_f32_s32(all), q->scale);
-                vst1q_f32(to + r * stride + c * 4, vmulq_f32(s, gain));
+            for (uint32_t c = 0; c < quads; c++) {
+                float32x4_t s = vcvtq_f32_s32(vaddq_s32(sum[r * quads + c], half));
+                vst1q_f32(to + r * stride + c * 4, vmulq_f32(vmulq_n_f32(s, scale), gain[c]));
             }
         }
         if (!whole)

@@ -20,8 +20,10 @@ static const struct tqi_level level = {
     .decode = tqk_decode_ref,
 #define TQI_FILL_ref(member, id, stage, format) \
     .member[id] = {tqk_##stage##_##format##_ref, "tqk_" #stage "_" #format "_ref"},
+#define TQI_FILL_amx(member, id, stage, format)
 #define TQI_FILL_avx512(member, id, stage, format)
 #define TQI_FILL_avx2(member, id, stage, format)
+#define TQI_FILL_i8mm(member, id, stage, format)
 #define TQI_FILL_neon(member, id, stage, format)
 #define TQI_ENCODE(id, format, level) TQI_FILL_##level(encode, id, encode, format)
 #define TQI_SCORE(id, format, level) TQI_FILL_##level(score, id, score, format)
