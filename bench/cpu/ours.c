@@ -15,7 +15,8 @@ static const struct {
     uint64_t disabled;
 } levels[] = {{"best", 0},
               {"avx512", TQ_CPU_AMX},
-              {"avx2", TQ_CPU_AMX | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI},
+              {"avxvnni", TQ_CPU_AMX | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI},
+              {"avx2", TQ_CPU_AMX | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI | TQ_CPU_AVXVNNI},
               {"ref", ~UINT64_C(0)}};
 
 static tq_threadpool *pools[THREADS_LIMIT + 1]; /* by threads */

@@ -276,6 +276,7 @@ typedef struct tq_context_config {
  *  threads and children; signal stacks (sigaltstack) must then be as large as the system says
  *  (AT_MINSIGSTKSZ, some 11 KB). Refused, this bit is not among tq_context_cpu_features(). */
 #define TQ_CPU_AMX (UINT64_C(1) << 3)
+#define TQ_CPU_AVXVNNI (UINT64_C(1) << 4)  /**< x86 AVX-VNNI. */
 #define TQ_CPU_NEON (UINT64_C(1) << 32)    /**< Arm Advanced SIMD. */
 #define TQ_CPU_DOTPROD (UINT64_C(1) << 33) /**< Arm dot product instructions. */
 #define TQ_CPU_I8MM (UINT64_C(1) << 34)    /**< Arm matrix multiplications of bytes. */
@@ -484,7 +485,7 @@ typedef struct tq_cache_config {
     uint64_t seed;      /**< Of rotation and sketch; part of the identity of codes. */
     /** First tokens of a sequence that are kept in 16 bits beside their codes; rounded up to a
      *  multiple of 16, at most 2^20. The type is that of a layer's first append, bf16 for f32, or
-     *  of rows that were loaded or copied before. CPU only. */
+     *  of rows that were loaded or copied before. */
     uint32_t sink_tokens;
     /** Last tokens that are kept so, at most 2^20: codes are then made of the rows rounded to
      *  16 bits. A token leaves the window for ever: in tq_append() when the layer has got
@@ -506,7 +507,7 @@ typedef struct tq_footprint {
     uint64_t bytes_per_page;  /**< All layers and heads. */
     uint64_t host_bytes;      /**< Host memory of a cache with max_pages pages; see below. */
     uint64_t device_bytes;    /**< Device memory of a cache with max_pages pages. */
-    uint64_t protected_bytes; /**< Of these, pages for sink and recent tokens of max_seqs. */
+    uint64_t protected_bytes; /**< Of these, sink and recent tokens of max_seqs + 1. */
 } tq_footprint;
 
 /** @brief Tells what a cache would need, without creating it.
@@ -773,9 +774,11 @@ TQ_API TQ_WARN_UNUSED tq_status tq_attend(const tq_cache *cache, tq_seq seq, uin
  *  @param v rows [n_tokens][n_kv_heads] of v_head_dim elements to write, or NULL
  *  @retval TQ_ERR_NOT_FOUND no such sequence
  *  @retval TQ_ERR_INVALID_ARGUMENT tokens beyond the layer's length, bad rows or dtype
- *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed
+ *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed: k and v are as they were
+ *  @retval TQ_ERR_DEVICE k and v may be partly written
  *
- *  Rows come back in the caller's basis: un-rotated, with means added. */
+ *  Rows come back in the caller's basis: un-rotated, with means added; tokens that are kept in 16
+ *  bits as they are kept. */
 TQ_API tq_status tq_read_rows(const tq_cache *cache, tq_seq seq, uint32_t layer, uint64_t first,
                               uint32_t n_tokens, const tq_rows_out *k, const tq_rows_out *v);
 /** @brief Copies the stored bytes of one page and kv head to host memory. Synchronizing.

@@ -220,12 +220,12 @@ void tqi_cpu_device(struct tqi_device *out) {
         .name = "cpu",
         .page_memory = TQ_MEM_HOST,
         .can_grow = 1,
-        .keeps_rows = 1,
         .select = select_kernels,
         .open = open_state,
         .close = close_state,
         .set_layer = set_layer,
         .unset_layer = unset_layer,
+        .set_exact = set_layer, /* scratch for both forms */
         .counts = counts,
         .reset = reset,
         .measure_means = measure_means,

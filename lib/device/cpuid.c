@@ -3,6 +3,13 @@
 #endif
 #include "device/device.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+/* Of the kernel's lists, AT_HWCAP and AT_HWCAP2; headers may be older than the CPU. */
+enum { DOT_PRODUCT = 1 << 20, MATRIX_BYTES = 1 << 13 };
+#endif
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 
@@ -11,6 +18,16 @@
 static int has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static int has_avx_vnni(void) {
+#ifdef TQI_HAVE_AVXVNNI
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
+           __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVXVNNI);
+#else
+    return 0;
+#endif
 }
 
 #if defined(TQI_HAVE_AMX) && defined(__linux__) && defined(__LP64__)
@@ -32,14 +49,19 @@ static int has_tiles(void) {
     return 0;
 }
 #endif
+#endif
 
-/* The compiler's own test, which also asks whether the operating system saves the registers. */
-static uint64_t features_of(uint64_t wanted) {
-    const uint64_t vectors = TQ_CPU_AVX2 | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
+/* The compiler's own test, which also asks whether the operating system saves the
+ * registers. Every instruction flag of a level (tools/make/lib.mk) is asked for here. */
+uint64_t tqi_cpu_features(uint64_t wanted) {
     uint64_t features = 0;
+#if defined(__x86_64__) && defined(__GNUC__)
+    const uint64_t vectors = TQ_CPU_AVX2 | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         features |= TQ_CPU_AVX2;
+    if ((features & TQ_CPU_AVX2) && has_avx_vnni())
+        features |= TQ_CPU_AVXVNNI;
     if ((features & TQ_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
@@ -49,37 +71,14 @@ static uint64_t features_of(uint64_t wanted) {
         features |= TQ_CPU_AVX512VNNI;
     if ((wanted & TQ_CPU_AMX) && (features & wanted & vectors) == vectors && has_tiles())
         features |= TQ_CPU_AMX;
-    return features;
-}
-
 #elif defined(__aarch64__)
+    features |= TQ_CPU_NEON; /* part of the base architecture */
 #ifdef __linux__
-#include <sys/auxv.h>
-
-/* Of the lists of Linux, AT_HWCAP and AT_HWCAP2, whose headers may be older than the CPU. */
-enum { ASIMDDP = 1 << 20, I8MM = 1 << 13 };
-#endif
-
-static uint64_t features_of(uint64_t wanted) {
-    uint64_t features = TQ_CPU_NEON; /* part of the base architecture */
-    (void)wanted;
-#ifdef __linux__
-    if (getauxval(AT_HWCAP) & ASIMDDP)
+    if (getauxval(AT_HWCAP) & DOT_PRODUCT)
         features |= TQ_CPU_DOTPROD;
-    if ((features & TQ_CPU_DOTPROD) && (getauxval(AT_HWCAP2) & I8MM))
+    if ((features & TQ_CPU_DOTPROD) && (getauxval(AT_HWCAP2) & MATRIX_BYTES))
         features |= TQ_CPU_I8MM;
 #endif
-    return features;
-}
-
-#else
-static uint64_t features_of(uint64_t wanted) {
-    (void)wanted;
-    return 0;
-}
 #endif
-
-/* Every instruction flag of a level (tools/make/lib.mk) is asked for above. */
-uint64_t tqi_cpu_features(uint64_t wanted) {
-    return features_of(wanted) & wanted;
+    return features & wanted;
 }

@@ -10,6 +10,9 @@ void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features) {
         tqi_level_amx(),
 #endif
         tqi_level_avx512(),
+#ifdef TQI_HAVE_AVXVNNI
+        tqi_level_avxvnni(),
+#endif
         tqi_level_avx2(),
 #elif defined(__aarch64__) && defined(__GNUC__)
 #ifdef TQI_HAVE_I8MM

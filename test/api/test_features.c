@@ -9,9 +9,13 @@
 enum { HEADS = 2, GROUP = 3, TOKENS = 70, QUERIES = 2 };
 #define INTEGER_TOLERANCE 2e-4
 
-static const uint64_t choices[] = {0, TQ_CPU_AMX, TQ_CPU_AVX512VNNI,
-                                   TQ_CPU_AVX512VNNI | TQ_CPU_AVX512, UINT64_MAX};
-enum { REFERENCE = COUNT(choices) - 1 };
+static const uint64_t choices[] = {0,
+                                   TQ_CPU_AMX,
+                                   TQ_CPU_AVX512VNNI,
+                                   TQ_CPU_AVX512VNNI | TQ_CPU_AVX512,
+                                   TQ_CPU_AVX512VNNI | TQ_CPU_AVX512 | TQ_CPU_AVXVNNI,
+                                   UINT64_MAX};
+enum { FUSED = 3, REFERENCE = COUNT(choices) - 1 }; /* with AVX-VNNI; AVX2 is the next */
 
 /* A cache whose context does without some features. */
 static void open_without(struct rig *r, const tq_cache_config *c, uint64_t disabled) {
@@ -54,6 +58,8 @@ static void check_variant(tq_variant_info variant, uint32_t dim) {
     }
     JUSTIFIED(judge(&r[REFERENCE], seq[REFERENCE], 0, &a[REFERENCE]), "%s: reference kernels",
               variant.name);
+    /* One or two instructions for a multiply-add: the integers are the same. */
+    check_answer(&r[FUSED + 1], seq[FUSED + 1], 0, &a[FUSED], "AVX2 as AVX-VNNI");
     for (size_t i = 0; i < COUNT(choices); i++) {
         check_near(&r[i], &a[i], &a[REFERENCE], variant.name);
         check_same_pages(&r[i], seq[i], &r[REFERENCE], seq[REFERENCE], 0, TOKENS, variant.name);
@@ -130,6 +136,28 @@ static void test_tiles(void **state) {
     }
 }
 
+/* AVX-VNNI on top of AVX2 and below AVX-512. */
+static void test_fused_products(void **state) {
+    (void)state;
+    tq_cache_config c = plain_config(TQ_VARIANT_4BIT_NC, 128, 1, 1);
+    static const uint64_t without[] = {TQ_CPU_AVX512, TQ_CPU_AVX512 | TQ_CPU_AVXVNNI,
+                                       TQ_CPU_AVX512 | TQ_CPU_AVX2};
+    for (size_t i = 0; i < COUNT(without); i++) {
+        struct rig r = {0};
+        open_without(&r, &c, without[i]);
+        uint64_t features = tq_context_cpu_features(r.ctx);
+        int fused = (features & TQ_CPU_AVXVNNI) && (features & TQ_CPU_AVX2);
+        const char *score = tq_cache_kernel_name(r.cache, 0, TQ_OP_SCORE);
+        const char *sum = tq_cache_kernel_name(r.cache, 0, TQ_OP_ACCUMULATE);
+        assert_int_equal(features & without[i], 0);
+        CHECK((strstr(score, "_avxvnni") != NULL) == fused, "%s with the features 0x%llx", score,
+              (unsigned long long)features);
+        CHECK((strstr(sum, "_avxvnni") != NULL) == fused, "%s with the features 0x%llx", sum,
+              (unsigned long long)features);
+        rig_close(&r);
+    }
+}
+
 /* Whether this thread's tiles hold anything that the system would have to save. */
 static int tiles_in_use(void) {
 #if defined(__x86_64__)
@@ -172,9 +200,8 @@ static void test_tiles_are_released(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiles),
-        cmocka_unit_test(test_tiles_are_released),
-        cmocka_unit_test(test_without_features),
+        cmocka_unit_test(test_tiles),          cmocka_unit_test(test_tiles_are_released),
+        cmocka_unit_test(test_fused_products), cmocka_unit_test(test_without_features),
         cmocka_unit_test(test_kernel_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

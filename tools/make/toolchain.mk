@@ -20,6 +20,9 @@ endif
 # is no such level.
 HAVE_AMX := $(shell printf '__asm__("tilerelease");void f(void){}' | \
 	$(CC) -mamx-tile -mamx-int8 -x c -c -o /dev/null - 2>/dev/null && echo 1)
+# The same for AVX-VNNI (gcc 11, clang 12).
+HAVE_AVXVNNI := $(shell printf '__asm__("{vex} vpdpwssd %%ymm0,%%ymm1,%%ymm2");void f(void){}' | \
+	$(CC) -mavxvnni -x c -c -o /dev/null - 2>/dev/null && echo 1)
 
 # The same for the matrix multiplications of bytes of AArch64 (gcc 10, binutils 2.34).
 HAVE_I8MM := $(shell printf '__asm__("smmla v0.4s, v1.16b, v2.16b");void f(void){}' | \

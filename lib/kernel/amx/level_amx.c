@@ -42,6 +42,7 @@ static const struct tqi_level level = {
                         SHARED_ACCUMULATE(TQ_FORMAT_POLAR, polar)
 #define TQI_FILL_amx(member, id, stage, format) \
     .member[id] = {tqk_##stage##_##format##_amx, "tqk_" #stage "_" #format "_amx"},
+#define TQI_FILL_avxvnni(member, id, stage, format)
 #define TQI_FILL_ref(member, id, stage, format)
 #define TQI_FILL_avx512(member, id, stage, format)
 #define TQI_FILL_avx2(member, id, stage, format)

@@ -22,6 +22,7 @@ static const struct tqi_level level = {
     .member[id] = {tqk_##stage##_##format##_ref, "tqk_" #stage "_" #format "_ref"},
 #define TQI_FILL_amx(member, id, stage, format)
 #define TQI_FILL_avx512(member, id, stage, format)
+#define TQI_FILL_avxvnni(member, id, stage, format)
 #define TQI_FILL_avx2(member, id, stage, format)
 #define TQI_FILL_i8mm(member, id, stage, format)
 #define TQI_FILL_neon(member, id, stage, format)
