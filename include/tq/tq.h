@@ -614,8 +614,8 @@ typedef int32_t tq_op;
 enum {
     TQ_OP_ENCODE_K = 0,   /**< Key rows to codes in a page. */
     TQ_OP_ENCODE_V = 1,   /**< Value rows to codes in a page. */
-    TQ_OP_SCORE = 2,      /**< Queries times key codes. */
-    TQ_OP_ACCUMULATE = 3, /**< Probabilities times value codes. */
+    TQ_OP_SCORE = 2,      /**< Queries times key codes, for one query row of a sequence. */
+    TQ_OP_ACCUMULATE = 3, /**< Probabilities times value codes, likewise. */
     TQ_OP_PREFILL = 4     /**< Both, for many query rows of a sequence. */
 };
 /** @brief Name of the kernel that runs, for instance "tqk_score_lm4_ref".

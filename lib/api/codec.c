@@ -38,8 +38,9 @@ static void choose_kernels(tq_codec *codec, const struct tqi_kernels *kernels, u
     codec->rows.keys.layout = page.k;
     codec->rows.page_bytes = page.bytes;
     codec->rows.encode = tqi_kernels_encode(kernels, f->id);
-    codec->rows.score =
-        dim > MAX_FAST_DIM ? tqi_level_ref() : tqi_kernels_attend(kernels, f->id, v->id);
+    codec->rows.score = dim > MAX_FAST_DIM
+                            ? tqi_level_ref()
+                            : tqi_level_for(tqi_kernels_attend(kernels, f->id, v->id), 1);
 }
 
 static tq_status fill(tq_codec *codec, const tq_context *ctx, const tq_codec_config *c,
