@@ -9,7 +9,7 @@ namespace tqi {
 static float step_of(const Side &side) {
     return side.layout.kind == TQI_KIND_LM      ? 2 * side.unit
            : side.layout.kind == TQI_KIND_INT8  ? side.unit
-           : side.layout.kind == TQI_KIND_POLAR ? 1 / TQI_POLAR_UNITS
+           : side.layout.kind == TQI_KIND_POLAR ? (float)TQI_POLAR_STEP
                                                 : 1.0f;
 }
 
@@ -71,7 +71,7 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     job->q_half = room->q_half;
     job->q_sketch = room->q_sketch;
     job->arrived = room->arrived;
-    job->planes = kernel->arithmetic != ON_CONVERTED;
+    job->planes = is_native(kernel->arithmetic);
     return shape_block(s, kernel, job);
 }
 

@@ -109,11 +109,14 @@ static void attend(void *arg, uint32_t layer) {
     struct setup *s = arg;
     tq_rows_in q = {.data = s->q, .dtype = TQ_BF16};
     tq_rows_out out = {.data = s->out, .dtype = TQ_BF16};
-    must(tq_attend(s->cache, s->seq, layer, 1, NULL, &q, &out, NULL, NULL));
+    tq_attend_params causal = {.struct_size = sizeof causal, .flags = TQ_ATTEND_CAUSAL};
+    must(tq_attend(s->cache, s->seq, layer, s->shape.queries, &causal, &q, &out, NULL, NULL));
 }
 
 /* The level whose kernels run: the end of their names. AMX has kernels for some formats only. */
 static const char *level_of(const struct setup *s) {
+    if (s->shape.queries > 1)
+        return strrchr(tq_cache_kernel_name(s->cache, 0, TQ_OP_PREFILL), '_') + 1;
     const char *keys = tq_cache_kernel_name(s->cache, 0, TQ_OP_SCORE);
     const char *values = tq_cache_kernel_name(s->cache, 0, TQ_OP_ACCUMULATE);
     return strrchr(strstr(values, "_amx") ? values : keys, '_') + 1;
@@ -121,7 +124,7 @@ static const char *level_of(const struct setup *s) {
 
 static void measure(struct setup *s, const char *variant, int append) {
     const struct shape *shape = &s->shape;
-    size_t q_row = (size_t)shape->heads * shape->group * shape->dim;
+    size_t q_row = (size_t)shape->queries * shape->heads * shape->group * shape->dim;
     s->block = shape->context < BLOCK ? shape->context : BLOCK;
     double in = (double)s->block * shape->heads * shape->dim * 2 * 2;
     s->rows = make_rows((size_t)s->block * shape->heads * shape->dim);
@@ -131,7 +134,7 @@ static void measure(struct setup *s, const char *variant, int append) {
         report("append", level_of(s), variant, shape, fastest(append_again, s, 1),
                in + (double)s->layer_bytes * s->block / shape->context);
     fill(s);
-    report("decode", level_of(s), variant, shape, fastest(attend, s, s->layers),
+    report(attention_of(shape), level_of(s), variant, shape, fastest(attend, s, s->layers),
            (double)s->layer_bytes);
     give(s->rows);
     give(s->q);

@@ -32,11 +32,17 @@ struct FastJob {
 
 /* What the MMAs of a kernel multiply. */
 enum Arithmetic : uint32_t {
-    ON_CONVERTED, /* integers, or 16-bit floats that e4m3 becomes in registers */
-    ON_E4M3_MMA,  /* e4m3, by mma.sync: sm_89, sm_120 */
-    ON_WGMMA,     /* e4m3, by wgmma: sm_90a */
+    ON_CONVERTED,      /* integers, or 16-bit floats that e4m3 becomes in registers */
+    ON_E4M3_MMA,       /* e4m3, by mma.sync: sm_89, sm_120 */
+    ON_WGMMA,          /* e4m3, by wgmma: sm_90a */
+    ON_WGMMA_INTEGERS, /* integers, by wgmma: sm_90a */
     N_ARITHMETICS
 };
+
+/* On e4m3 itself, for which there is another way. */
+inline bool is_native(Arithmetic a) {
+    return a == ON_E4M3_MMA || a == ON_WGMMA;
+}
 
 /* A kernel for one pair of formats, head dim and tile height. */
 struct FastKernel {
@@ -62,7 +68,8 @@ struct KernelChoice {
 };
 uint32_t arithmetics_that_run();
 inline KernelChoice without_native(const KernelChoice &choice) {
-    return KernelChoice{1u << ON_CONVERTED, choice.flags & ~TQ_CONTEXT_FP8_NATIVE};
+    return KernelChoice{choice.runs & ~(1u << ON_E4M3_MMA | 1u << ON_WGMMA),
+                        choice.flags & ~TQ_CONTEXT_FP8_NATIVE};
 }
 
 /* The kernel for a layer, NULL when there is none: then attend_any() serves. */
@@ -71,9 +78,17 @@ const FastKernel *find_fast(uint32_t k_format, uint32_t v_format, const tqi_layo
 /* Once per device and layer. */
 tq_status prepare_fast(const Side &k, const Side &v);
 
-/* Words of 4 bytes that a lane holds of an item's query, per NT; the projection's behind. */
+/* Whether keys are multiplied as integers, so that queries are: 16-bit fixed point in two bytes. */
+__host__ __device__ inline bool has_integer_query(const Side &k) {
+    return k.format >= TQ_FORMAT_INT8 && k.layout.kind != TQI_KIND_POLAR;
+}
+
+/* Words of 4 bytes that a lane holds of an item's query, per NT; behind them the projection's. */
+__host__ __device__ inline uint32_t query_words(const Side &k) {
+    return k.layout.dim / 32 * (has_integer_query(k) ? 2 : 4);
+}
 __host__ __device__ inline uint32_t fragment_words(const Side &k) {
-    return k.layout.dim / 32 * (k.format >= TQ_FORMAT_INT8 && !k.sketch_flips ? 2 : 4);
+    return query_words(k) + (k.sketch_flips ? k.layout.dim / 16 : 0);
 }
 
 /* Queries to fragments. */

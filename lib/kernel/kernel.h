@@ -29,7 +29,8 @@ typedef void tqi_load_fn(const void *row, tq_dtype dtype, uint32_t dim, const fl
 typedef void tqi_store_fn(const double *row, uint32_t dim, tq_dtype dtype, void *out);
 
 /* Codes one row into `token` of a blob. x has room for the level's encode_scratch()
- * floats, the row first; it is destroyed. scale: of fp8, its reciprocal. */
+ * floats, the row first; of lm and int8 it ends as the rotated row, times a power of two where it
+ * was out of range, else it is destroyed. scale: of fp8, its reciprocal. */
 typedef void tqi_encode_fn(const struct tqi_rows *rows, float inv_scale, float *x, uint8_t *blob,
                            uint32_t token);
 
@@ -110,6 +111,10 @@ struct tqi_level {
     size_t (*scratch_bytes)(
         const struct tqi_rows *rows); /* for score, accumulate, finish, decode */
     size_t (*encode_scratch)(const struct tqi_rows *rows); /* floats */
+    /* The level that is faster for up to few_rows query rows, with the same formats, states and
+     * bits of the result; NULL and 0 = none. */
+    const struct tqi_level *(*few)(void);
+    uint32_t few_rows;
     tqi_enter_fn *enter;
     tqi_leave_fn *leave;
     tqi_load_fn *load;
@@ -134,6 +139,11 @@ struct tqi_kernels {
     const struct tqi_level *level[TQI_LEVEL_LIMIT];
 };
 
+/* What runs for so many query rows where a level has been picked. */
+static inline const struct tqi_level *tqi_level_for(const struct tqi_level *level,
+                                                    uint32_t n_rows) {
+    return n_rows <= level->few_rows ? level->few() : level;
+}
 static inline void tqi_level_enter(const struct tqi_level *level, uint32_t n_rows) {
     if (level->enter)
         level->enter(n_rows);

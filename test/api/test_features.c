@@ -126,7 +126,7 @@ static void test_tiles(void **state) {
         struct rig r = {0};
         open_without(&r, &c, without[i]);
         uint64_t features = tq_context_cpu_features(r.ctx);
-        const char *name = tq_cache_kernel_name(r.cache, 0, TQ_OP_SCORE);
+        const char *name = tq_cache_kernel_name(r.cache, 0, TQ_OP_PREFILL);
         assert_int_equal(features & without[i], 0);
         if (features & TQ_CPU_AMX)
             assert_int_equal(features & vectors, vectors);

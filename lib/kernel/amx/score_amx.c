@@ -52,20 +52,27 @@ TQK_INLINE void decode(const struct job *j, enum tqk_source_avx512 source, uint3
     const struct tqk_table_avx512 table = j->table;
     const bool plain = source == TQK_LM4 || source == TQK_INT8; /* a slab a word */
     struct tqk_codes_avx512 codes = j->codes;
-    const uint32_t group = token / codes.l->group, word = group * j->words, words = j->words;
+    const uint32_t group = codes.l->group == 32 ? token / 32 : token / 16, word = group * j->words,
+                   words = j->words;
     const size_t at = (size_t)(token - group * codes.l->group) * 16;
     codes.lanes = 0xffff; /* lines of keys are whole */
     codes.at += plain ? at + word * codes.slab : 0;
-    tqk_ahead_avx512(codes.ahead + (size_t)token * j->ahead_bytes, (uint32_t)(16 * j->ahead_bytes));
+    const uint8_t *ahead = codes.ahead + (size_t)token * j->ahead_bytes;
+    const uint32_t some = (uint32_t)(16 * j->ahead_bytes / words);
     for (uint32_t w = 0; w < words; w++) {
+        ahead = tqk_ahead_amx(ahead, some);
         __m512i x[4], y[2];
-        TQK_UNROLL
-        for (uint32_t i = 0; i < 4; i++) {
-            x[i] = plain ? tqk_line_avx512(&codes, 0, i * 64)
-                         : tqk_word_avx512(&codes, source, word + w, at + i * 64);
+        if (plain) {
+            const uint8_t *line[4] = {codes.at, codes.at + 64, codes.at + 128, codes.at + 192};
+            tqk_load_transposed_avx512(line, x);
+            codes.at += codes.slab;
+        } else {
+            TQK_UNROLL
+            for (uint32_t i = 0; i < 4; i++) {
+                x[i] = tqk_word_avx512(&codes, source, word + w, at + i * 64);
+            }
+            tqk_transpose_avx512(x);
         }
-        codes.at += plain ? codes.slab : 0;
-        tqk_transpose_avx512(x);
         TQK_UNROLL
         for (uint32_t t = 0; t < 4; t++) {
             tqk_expand_avx512(&table, source, 1, x[t], y);

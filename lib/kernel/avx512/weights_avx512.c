@@ -157,7 +157,10 @@ static void round_rows(struct job *j, struct tqk_weights_avx512 *weights, bool h
 void tqk_weigh_avx512(const struct tqi_rows *v, const struct tqi_tile *tile,
                       const float *probabilities, uint32_t n_rows, uint32_t score_stride,
                       uint32_t token, void *scratch, struct tqk_weights_avx512 *weights) {
-    struct job j = {.placing = placing_of(v, weights->order), .token = token, .largest = scratch};
+    struct job j; /* set field by field: clearing all of it first would show */
+    j.placing = placing_of(v, weights->order);
+    j.token = token;
+    j.largest = scratch;
     j.products = (float *)(void *)((char *)scratch + (size_t)TQK_TILE_ROWS_AVX512 * 64);
     j.bytes = (uint8_t *)(j.products + (size_t)TQK_TILE_ROWS_AVX512 * TQK_BLOCK_AVX512);
     weights->bytes = j.bytes;
