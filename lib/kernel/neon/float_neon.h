@@ -104,6 +104,7 @@ TQK_INLINE void tqk_multiply_neon(enum tqk_source_neon source, const uint8_t *co
             sum[r * columns + c] = vfmaq_laneq_f32(s, x[3], q, 3);
         }
     }
+    __asm__ volatile("" ::: "memory"); /* no loads of the next steps here: registers are full */
 }
 
 #endif
