@@ -34,6 +34,14 @@ static int has_avx_vnni(void) {
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Of leaf 7, edx; some compilers that know the instructions lack the names. */
+#ifndef bit_AMX_TILE
+#define bit_AMX_TILE (1u << 24)
+#endif
+#ifndef bit_AMX_INT8
+#define bit_AMX_INT8 (1u << 25)
+#endif
+
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
 
 /* Linux saves tiles, 8 KB a thread, for processes that have asked; it refuses where the CPU or
