@@ -89,13 +89,13 @@ static void windows_and_caps(tq_layer_formats f, uint32_t group, uint32_t dim) {
     if (open_pair(&p, f, group, dim, 0, &seq)) {
         GPU_OK(tq_cache_set_means(p.cpu, 0, mean, mean));
         GPU_OK(tq_cache_set_means(p.gpu, 0, mean, mean));
-        pair_append(&p, seq, 777, TQ_BF16, 0);
+        pair_append(&p, seq, 450, TQ_BF16, 0);
         for (uint32_t i = 0; i < 12; i++) {
             tq_attend_params params = {.struct_size = sizeof params,
                                        .flags = i % 5 == 4 ? 0 : TQ_ATTEND_CAUSAL,
                                        .window = windows[i / 2],
                                        .logit_softcap = i % 2 ? 2.5f : 0};
-            uint32_t n = (i % 3 == 2 ? 900 : 129 + 50 * i) / group + 1;
+            uint32_t n = (i % 3 == 2 ? 400 : 129 + 16 * i) / group + 1;
             snprintf(what, sizeof what,
                      "prefill, K %u V %u, group %u dim %u, %u queries, window %u softcap %g",
                      f.k_format, f.v_format, group, dim, n, (unsigned)params.window,
