@@ -1,6 +1,6 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, fp8, special, batches, windows, prefill, paged, merge, cases, sequences, snapshots,
- * walks, device, random; all without arguments. The groups sanitize, sanitize_fp8,
+ * attention, fp8, special, batches, windows, prefill, paged, slots, steps, merge, cases, sequences,
+ * snapshots, walks, device, random; all without arguments. The groups sanitize, sanitize_fp8,
  * sanitize_batches, sanitize_bytes and sanitize_paged repeat a little of everything for tools that
  * are slow. Skips where there is no GPU. */
 #include <cuda_runtime.h>
@@ -24,6 +24,8 @@ static const struct {
               {"windows", check_windows},
               {"prefill", check_prefill},
               {"paged", check_paged},
+              {"slots", check_slots},
+              {"steps", check_steps},
               {"merge", check_merge},
               {"cases", check_cases},
               {"random", check_random},
