@@ -56,12 +56,12 @@ def kinds(rows):
     for r in rows:
         if (r["level"], r["variant"]) not in seen:
             seen.append((r["level"], r["variant"]))
-    return sorted(seen, key=lambda k: ["avx512", "avx2", "neon", "ref", "ggml"].index(k[0]))
+    return sorted(seen, key=lambda k: ["amx", "avx512", "avx2", "neon", "ref", "ggml"].index(k[0]))
 
 
 def name_of(level, variant):
-    level = {"avx512": "AVX-512", "avx2": "AVX2", "neon": "NEON", "ref": "reference"}.get(level,
-                                                                                       level)
+    level = {"amx": "AMX", "avx512": "AVX-512", "avx2": "AVX2", "neon": "NEON",
+             "ref": "reference"}.get(level, level)
     return "%s `%s`" % (level, variant)
 
 
@@ -122,7 +122,9 @@ def append_table(rows, threads):
 
 def chart(folder, rows, threads):
     """The files written."""
-    decode = [r for r in pick(rows, what="decode", threads=threads) if r["level"] not in ("avx2",)]
+    tiled = {r["variant"] for r in pick(rows, level="amx")}
+    decode = [r for r in pick(rows, what="decode", threads=threads) if r["level"] != "avx2"
+              and not (r["level"] == "avx512" and r["variant"] in tiled)]
     best = [r for r in decode if (r["level"] == "ggml" and r["variant"] in PEERS)
             or (r["level"] not in ("ggml", "ref") and r["variant"] in CHARTED)]
 

@@ -56,6 +56,10 @@ Limits limits_of(const State *s, uint32_t max_seqs, uint32_t max_tokens) {
     l.groups = (uint32_t)tqi_least(max_tokens, max_tokens / group_tokens(s->page_tokens) +
                                                    2 * (uint64_t)max_seqs);
     l.tiles = most_tiles_of(s, max_seqs, max_tokens);
+    /* sinks and window of a sequence may each begin and end inside a page */
+    if (s->keeps)
+        l.kept =
+            (uint32_t)tqi_least(max_tokens, max_tokens / TQI_EXACT_TOKENS + 4 * (uint64_t)max_seqs);
     return l;
 }
 
@@ -95,13 +99,19 @@ tq_status open_table(Batch *b, uint64_t n) {
     return TQ_OK;
 }
 
+/* What steps of a few tokens keep: windows that are full, as far as the pool has tokens. */
+uint64_t first_kept_words(const Batch *b) {
+    const uint64_t words = sizeof(KeptPage) / sizeof(uint32_t);
+    return words * tqi_least(b->state->max_kept, 64 * (uint64_t)b->max_seqs);
+}
+
 tq_status fill_batch(Batch *b) {
     State *s = b->state;
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
     TQI_TRY(open_room(s, limits_of(s, b->max_seqs, b->max_tokens), &b->room));
     /* sequences that share nothing fill the pool at most */
-    TQI_TRY(open_table(b, s->max_pages + b->max_seqs));
+    TQI_TRY(open_table(b, s->max_pages + b->max_seqs + first_kept_words(b)));
     for (Staging &staging : b->staging) {
         TQI_CUDA(cudaEventCreateWithFlags(&staging.copied, cudaEventDisableTiming));
         TQI_TRY(open_staging(b, &staging, b->room.step_bytes));
@@ -170,9 +180,8 @@ tq_status upload_step(Batch *b, const Staging &staging, uint64_t n_ids, cudaStre
 
 tq_status plan_on(Batch *b, const tqi_step *step, cudaStream_t stream) {
     const uint64_t page_tokens = b->state->page_tokens;
-    uint64_t n_ids = 0;
-    for (uint32_t i = 0; i < step->n_seqs; i++)
-        n_ids += pages_of_step(step->seqs[i], page_tokens);
+    const uint32_t n_layers = b->state->n_layers;
+    const uint64_t n_ids = table_words(*step, n_layers, page_tokens);
     if (n_ids > UINT32_MAX)
         return tqi_fail(TQ_ERR_UNSUPPORTED, "batch: %llu page ids in one step",
                         (unsigned long long)n_ids);
@@ -180,8 +189,8 @@ tq_status plan_on(Batch *b, const tqi_step *step, cudaStream_t stream) {
     TQI_CUDA(cudaEventSynchronize(staging->copied)); /* two plans ago: as a rule long done */
     TQI_TRY(open_table(b, n_ids));
     TQI_TRY(open_staging(b, staging, b->room.step_bytes + n_ids * sizeof(uint32_t)));
-    b->counts = write_step(StepImage{&b->room, staging->memory, b->tables[b->n_tables - 1]}, *step,
-                           page_tokens, b->state->n_q_heads / b->state->n_kv_heads);
+    const StepImage image = {&b->room, staging->memory, b->tables[b->n_tables - 1], n_layers};
+    b->counts = write_step(image, *step, page_tokens, b->state->n_q_heads / b->state->n_kv_heads);
     b->rows = step->query_rows;
     b->next_staging = (b->next_staging + 1) % N_STAGING;
     return upload_step(b, *staging, n_ids, stream);
@@ -212,8 +221,9 @@ namespace {
 tq_status append_on(Batch *b, const tqi_step_append *from, bool whole, cudaStream_t stream) {
     State *s = b->state;
     EncodeJob job = encode_job_of(s, from->layer, from->view, from->k, from->v);
-    uint32_t unit = encode_takes_groups(job.side) ? 0 : 1;
+    uint32_t unit = encode_takes_groups(job) ? 0 : 1;
     const Limits &l = b->room.limits;
+    TQI_TRY(keep_step(s, b->room, from, whole ? l.kept : b->counts.kept, stream));
     job.pieces = b->room.pieces[unit];
     job.n_pieces = unit ? &b->room.step.head->n_runs : &b->room.step.head->n_groups;
     job.max_pieces = whole ? (unit ? l.runs : l.groups) : b->counts.pieces[unit];
@@ -260,8 +270,14 @@ tq_status attend_on(Batch *b, const tqi_step_attend *from, bool whole, cudaStrea
     TQI_TRY(attend_tiles(b, from->call, whole, stream, &skips));
     if (skips && !whole && b->counts.plain_rows == 0)
         return TQ_OK;
-    TQI_TRY(make_attend(b->state, room, from->call, room->limits.launch_rows, &attend));
+    TQI_TRY(make_attend(b->state, room, from->call, room->limits.launch_rows, true, &attend));
     attend.way.skips = skips;
+    if (b->state->keeps) {
+        uint32_t layer = attend.keeps ? from->layer_index : b->state->n_layers;
+        attend.job.call.hidden = room->hidden + (size_t)layer * room->limits.segments;
+        attend.exact.hidden = attend.job.call.hidden;
+        attend.exact.seqs = room->kept_seqs;
+    }
     uint32_t index = find_plan(room, attend.way, &made);
     PlanJob plan = plan_of(*room, index, attend.way, b->state->overlap);
     if (!made && index != KEPT_PLANS)

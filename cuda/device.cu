@@ -121,6 +121,7 @@ static void fill_device(int32_t index, tqi_device *out) {
     out->index = index;
     out->page_memory = TQ_MEM_DEVICE;
     out->entry_bytes = sizeof(uint32_t);
+    out->kept_bytes = sizeof(KeptPage);
     out->allocator.struct_size = sizeof out->allocator;
     out->allocator.user = (void *)(intptr_t)index;
     out->allocator.alloc = alloc_hook;
@@ -130,6 +131,7 @@ static void fill_device(int32_t index, tqi_device *out) {
     out->close = close_state;
     out->set_layer = set_layer;
     out->unset_layer = unset_layer;
+    out->set_exact = set_exact;
     out->counts = read_counts;
     out->reset = reset_counts;
     out->measure_means = measure_means;

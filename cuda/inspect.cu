@@ -86,16 +86,54 @@ static tq_status decode_side(const State *s, const tqi_decode_job *from, const S
     return TQ_OK;
 }
 
+/* Tokens [first, last) that are kept in 16 bits, over what their codes gave; a page at a time. */
+static tq_status decode_kept(const State *s, const tqi_decode_job *from, const Side &side,
+                             const tq_rows_out &rows, uint64_t first, uint64_t last) {
+    const uint64_t end = from->first + from->n_tokens;
+    DecodeJob job = {};
+    job.side = side;
+    job.rows = rows_out(rows);
+    job.pages.page_bytes = from->exact_view.layer_bytes;
+    job.pages.blob_bytes = (uint32_t)from->exact_view.blob_bytes;
+    job.pages.page_tokens = TQI_EXACT_TOKENS;
+    job.n_heads = s->n_kv_heads;
+    job.n_pages = 1;
+    first = first > from->first ? first : from->first;
+    last = last < end ? last : end;
+    const int64_t size = rows.dtype == TQ_F32 ? 4 : 2;
+    for (; first < last; first = job.end) {
+        job.first_page = first / TQI_EXACT_TOKENS;
+        job.first = first;
+        job.end = tqi_least(last, (job.first_page + 1) * TQI_EXACT_TOKENS);
+        job.pages.base =
+            tqi_view_page(&from->exact_view, tqi_exact_page(from->exact, job.first_page));
+        job.rows.data = static_cast<uint8_t *>(rows.data) +
+                        (int64_t)(first - from->first) * rows.token_stride * size;
+        TQI_TRY(decode_rows(job, nullptr));
+    }
+    return TQ_OK;
+}
+
+/* Keys or values as attention sees them. */
+static tq_status decode_all(const State *s, const tqi_decode_job *from, int side,
+                            const tq_rows_out &rows) {
+    const LayerState *layer = layer_of(from->layer);
+    TQI_TRY(decode_side(s, from, layer->side[side], rows));
+    if (!from->exact)
+        return TQ_OK;
+    TQI_TRY(decode_kept(s, from, layer->exact[side], rows, 0, from->exact->sinks));
+    return decode_kept(s, from, layer->exact[side], rows, from->exact->start, UINT64_MAX);
+}
+
 tq_status decode(void *opened, const tqi_decode_job *from) {
     State *s = state_of(opened);
-    const LayerState *layer = layer_of(from->layer);
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
     TQI_CUDA(cudaDeviceSynchronize());
     if (from->n_tokens && from->k)
-        TQI_TRY(decode_side(s, from, layer->side[0], *from->k));
+        TQI_TRY(decode_all(s, from, 0, *from->k));
     if (from->n_tokens && from->v)
-        TQI_TRY(decode_side(s, from, layer->side[1], *from->v));
+        TQI_TRY(decode_all(s, from, 1, *from->v));
     return check(cudaDeviceSynchronize(), "decoding rows");
 }
 

@@ -181,7 +181,7 @@ tq_status paged_attend(void *opened, const tqi_paged_attend *job, tq_stream on) 
     place_room(s, limits_of_steps(s, job->n_seqs, job->n_queries), false,
                static_cast<uint8_t *>(job->workspace), &room);
     const Limits &l = room.limits;
-    TQI_TRY(make_attend(s, &room, job->call, l.launch_rows, &attend));
+    TQI_TRY(make_attend(s, &room, job->call, l.launch_rows, false, &attend));
     ImportJob import = {};
     import.seqs = seqs_of(job);
     import.step = room.step;

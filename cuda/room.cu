@@ -74,7 +74,7 @@ struct Carver {
     }
 };
 
-static void carve_step(const Limits &l, Carver *c, Room *room) {
+static void carve_step(const State *s, const Limits &l, Carver *c, Room *room) {
     uint32_t blocks = (uint32_t)tqi_ceil(l.rows, l.block_rows);
     room->step.head = c->take<StepHead>(1);
     room->step.segments = c->take<tqi_segment>(l.segments);
@@ -84,7 +84,12 @@ static void carve_step(const Limits &l, Carver *c, Room *room) {
     room->pieces[0] = c->take<AppendPiece>(l.groups);
     room->pieces[1] = c->take<AppendPiece>(l.runs);
     room->tiles = c->take<RowTile>(l.tiles);
-    room->step_bytes = c->at;
+    if (s->keeps && l.kept) {
+        room->kept_seqs = c->take<KeptSeq>(l.segments);
+        room->hidden = c->take<Hidden>(((uint64_t)s->n_layers + 1) * l.segments);
+        room->kept_runs = c->take<KeptRun>(l.kept);
+    }
+    room->step_bytes = c->at = (c->at + 15) & ~(size_t)15;
 }
 
 /* Plans of `launches` launches with room for `workers` each; returns the first. */
@@ -125,8 +130,13 @@ void place_room(const State *s, const Limits &l, bool keeps, uint8_t *memory, Ro
     memset(room, 0, sizeof *room);
     room->limits = l;
     room->memory = memory;
-    carve_step(l, &c, room);
+    carve_step(s, l, &c, room);
     carve_plans(l, most, keeps, &c, room);
+    if (s->keeps) {
+        uint64_t rows = (uint64_t)l.launch_rows * s->n_q_heads;
+        room->part = c.take<float>(rows * s->v_dim);
+        room->part_lse = c.take<float>(rows);
+    }
     room->partial = c.take<float>(most.piece_rows * s->v_dim);
     room->partial_ml = c.take<float2>(most.piece_rows);
     room->queries = c.take<float>(most.item_rows * s->k_dim * (s->sketches ? 2 : 1));

@@ -9,6 +9,7 @@
 #include "attend/attend_job.h"
 #include "attend/fast_job.h"
 #include "encode/encode_job.h"
+#include "exact/exact_job.h"
 #include "prefill/prefill_job.h"
 
 namespace tqi {
@@ -24,6 +25,7 @@ struct Limits {
     uint32_t block_rows;
     uint32_t groups, runs; /* pieces of appends */
     uint32_t tiles;        /* of query rows for prefill kernels */
+    uint32_t kept;         /* runs of tokens kept in 16 bits */
 };
 
 /* Kernels that the layers of a cache have, as far as they differ in their use of memory. */
@@ -45,6 +47,11 @@ struct Room {
     StepView step;
     AppendPiece *pieces[2]; /* cut at token groups, at pages */
     RowTile *tiles;
+    /* Of caches that keep tokens in 16 bits, by segment and, in `hidden`, by layer first; behind
+     * the last one those of a layer that keeps none: */
+    KeptSeq *kept_seqs;
+    Hidden *hidden;
+    KeptRun *kept_runs;
     /* Of prefill kernels, where the batch has tiles: */
     float *tile_partial;
     float4 *tile_states;
@@ -54,6 +61,8 @@ struct Room {
     size_t plan_bytes;       /* from launch to launch */
     tqi_way ways[KEPT_PLANS];
     uint32_t n_kept, n_ways; /* plans that can be kept, and are */
+    /* Of a launch, where tokens are kept: attention over the codes, [query row][n_q_heads]. */
+    float *part, *part_lse;
     /* Partial states and operands. */
     float *partial;
     float2 *partial_ml;

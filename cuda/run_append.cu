@@ -34,6 +34,11 @@ EncodeJob encode_job_of(const State *s, const tqi_layer *from, const tqi_page_vi
     job.n_sms = s->n_sms;
     job.overlap = s->overlap;
     job.counts = s->counts;
+    for (int i = 0; from->exact && from->rounds && i < 2; i++) {
+        uint32_t format = layer->exact[i].format;
+        if (job.rows[i].dtype != (format == TQ_FORMAT_F16 ? TQ_F16 : TQ_BF16))
+            job.rounds[i] = format;
+    }
     return job;
 }
 
@@ -42,6 +47,7 @@ tq_status append(void *opened, const tqi_encode_job *from, tq_stream stream) {
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
     TQI_TRY(check(s->copy_error, "copying a shared page"));
+    TQI_TRY(keep_appended(s, from, static_cast<cudaStream_t>(stream)));
     EncodeJob job = encode_job_of(s, from->layer, from->view, from->k, from->v);
     job.length = from->view.length;
     job.end = job.length + from->n_tokens;

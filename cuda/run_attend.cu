@@ -9,7 +9,7 @@ namespace tqi {
 static float step_of(const Side &side) {
     return side.layout.kind == TQI_KIND_LM      ? 2 * side.unit
            : side.layout.kind == TQI_KIND_INT8  ? side.unit
-           : side.layout.kind == TQI_KIND_POLAR ? 1 / TQI_POLAR_UNITS
+           : side.layout.kind == TQI_KIND_POLAR ? (float)TQI_POLAR_STEP
                                                 : 1.0f;
 }
 
@@ -90,25 +90,29 @@ static void fill_way(const tqi_attend_call &call, const FastKernel *fast, const 
 }
 
 /* What the native kernels of e4m3 lack. */
-static bool has_edges(const tqi_attend_call &call) {
-    return call.window || call.softcap != 0;
+static bool has_edges(const tqi_attend_call &call, bool keeps) {
+    return call.window || call.softcap != 0 || keeps;
 }
 
 tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &call,
-                      uint32_t few_rows, Attend *out) {
+                      uint32_t few_rows, bool keeps, Attend *out) {
     memset(out, 0, sizeof *out); /* ways are compared as bytes */
     FastJob *job = &out->job;
+    keeps = keeps && call.layer->exact;
     fill_job(s, room, call, &job->call);
     /* rows of one query token decide, so that a layer has one kernel */
     out->fast =
         find_fast(job->call.k.format, job->call.v.format, job->call.k.layout, job->call.v.layout,
-                  call.group, has_edges(call) ? without_native(s->choice) : s->choice);
+                  call.group, has_edges(call, keeps) ? without_native(s->choice) : s->choice);
     if (out->fast) {
         TQI_TRY(fill_fast(s, room, layer_of(call.layer), out->fast, job));
         job->whole = out->fast->whole && !call.invariant && few_rows &&
                      has_few_items(s, room->limits, out->fast->heads, few_rows);
     }
     fill_way(call, out->fast, *job, &out->way);
+    out->way.hides = keeps;
+    if (keeps)
+        make_exact(s, room, call, few_rows, out);
     return TQ_OK;
 }
 
@@ -117,7 +121,8 @@ void make_prefill(const State *s, const Room *room, const tqi_attend_call &call,
     *job = PrefillJob{};
     *kernel = nullptr;
     /* invariant: whether rows are many must not matter */
-    if (call.invariant || call.window || call.softcap != 0 || !layer_of(call.layer)->prefill)
+    if (call.invariant || call.window || call.softcap != 0 || call.layer->exact ||
+        !layer_of(call.layer)->prefill)
         return;
     *kernel = layer_of(call.layer)->prefill;
     fill_job(s, room, call, &job->call);
@@ -129,7 +134,7 @@ void make_prefill(const State *s, const Room *room, const tqi_attend_call &call,
     job->arrived = room->tile_arrived;
 }
 
-tq_status run_launch(const Attend &attend, cudaStream_t stream) {
+static tq_status run_codes(const Attend &attend, cudaStream_t stream) {
     const FastJob &job = attend.job;
     if (job.whole)
         return attend.fast->run(job, stream);
@@ -143,6 +148,14 @@ tq_status run_launch(const Attend &attend, cudaStream_t stream) {
     return merge_pieces(job.call, stream);
 }
 
+tq_status run_launch(Attend *attend, cudaStream_t stream) {
+    if (!attend->keeps)
+        return run_codes(*attend, stream);
+    place_parts(attend);
+    TQI_TRY(run_codes(*attend, stream));
+    return attend_exact(attend->exact, stream);
+}
+
 tq_status run_rows(const Room &room, PlanJob plan, bool planned, uint32_t rows, Attend *attend,
                    cudaStream_t stream) {
     AttendJob *call = &attend->job.call;
@@ -154,7 +167,7 @@ tq_status run_rows(const Room &room, PlanJob plan, bool planned, uint32_t rows, 
             plan.first_launch = launch;
             TQI_TRY(plan_step(plan, stream));
         }
-        TQI_TRY(run_launch(*attend, stream));
+        TQI_TRY(run_launch(attend, stream));
     }
     return TQ_OK;
 }
@@ -172,16 +185,19 @@ static void *row_at(const tq_rows_out &rows, uint64_t first) {
     return static_cast<uint8_t *>(rows.data) + (int64_t)first * rows.token_stride * size;
 }
 
-/* Query tokens [first, first + n) of the call as a step of one segment. */
+/* Query tokens [first, first + n) of the call as a step of one segment. kept: NULL = nothing is. */
 static tq_status attend_block(State *s, const tqi_attend_job *from, const PageIds &ids,
-                              uint32_t n_ids, uint32_t first, uint32_t n, cudaStream_t stream) {
+                              uint32_t n_ids, const KeptOnly *kept, uint32_t first, uint32_t n,
+                              cudaStream_t stream) {
     tqi_attend_call call = from->call;
     Attend attend;
     call.q.data = row_at(call.q, first);
     call.out.data = row_at(call.out, first);
     if (call.lse)
         call.lse += (size_t)first * s->n_q_heads;
-    TQI_TRY(make_attend(s, &s->one, call, n, &attend));
+    TQI_TRY(make_attend(s, &s->one, call, n, kept != nullptr, &attend));
+    if (kept)
+        attend.exact.only = *kept;
     attend.job.call.range = RowRange{0, n};
     attend.job.call.schedule = s->one.plans[KEPT_PLANS];
     PlanJob plan = {};
@@ -190,9 +206,13 @@ static tq_status attend_block(State *s, const tqi_attend_job *from, const PageId
     plan.schedule = s->one.plans[KEPT_PLANS];
     plan.launch_rows = n;
     plan.overlap = s->overlap;
-    tqi_segment segment = {call.view.length, 0, n, 0, from->n_queries - first - n, 0};
+    tqi_segment segment = {call.view.length, 0, n, 0, from->n_queries - first - n, 0, 0, 0};
+    if (kept) {
+        segment.front = from->exact->sinks;
+        segment.back = segment.length - from->exact->start;
+    }
     TQI_TRY(plan_one(plan, segment, s->table, ids, n_ids, stream));
-    return run_launch(attend, stream);
+    return run_launch(&attend, stream);
 }
 
 /* All query tokens of a call in tiles; *done: whether they could go this way. */
@@ -205,7 +225,7 @@ static tq_status attend_tiles(State *s, const tqi_attend_job *from, cudaStream_t
     *done = kernel && takes_tiles(from->n_queries, from->call.group);
     if (!*done)
         return TQ_OK;
-    job.segment = tqi_segment{view.length, 0, from->n_queries, 0, 0, 0};
+    job.segment = tqi_segment{view.length, 0, from->n_queries, 0, 0, 0, 0, 0};
     job.table = s->table;
     job.most_tiles = row_tiles(from->n_queries, from->call.group);
     TQI_TRY(upload_table(view.pages, tqi_ceil(view.length, view.page_tokens), s->table, stream));
@@ -225,9 +245,14 @@ static tq_status attend_on(State *s, const tqi_attend_job *from, cudaStream_t st
     if (n_ids)
         memcpy(ids.id, view.pages, n_ids * sizeof *ids.id);
     TQI_TRY(upload_table(view.pages + n_ids, n_pages - n_ids, s->table + n_ids, stream));
+    const bool keeps = from->exact && from->call.layer->exact;
+    KeptOnly kept;
+    if (keeps)
+        TQI_TRY(list_kept(s, from, &kept, stream));
     for (uint32_t first = 0; first < from->n_queries; first += block) {
         uint32_t n = (uint32_t)tqi_least(from->n_queries - first, block);
-        TQI_TRY(attend_block(s, from, ids, first ? 0 : n_ids, first, n, stream));
+        TQI_TRY(attend_block(s, from, ids, first ? 0 : n_ids, keeps ? &kept : nullptr, first, n,
+                             stream));
     }
     return TQ_OK;
 }

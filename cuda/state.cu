@@ -17,8 +17,15 @@ static tq_status allocate(State *s) {
     s->fault = s->counts + 2;
     if (s->max_pages)
         s->table = static_cast<uint32_t *>(device_alloc(s, s->max_pages * sizeof(uint32_t)));
-    if (!s->counts || (s->max_pages && !s->table))
+    if (s->max_kept)
+        s->kept_table = static_cast<KeptPage *>(device_alloc(s, s->max_kept * sizeof(KeptPage)));
+    if (s->keeps)
+        s->no_sinks = static_cast<float *>(device_alloc(s, s->n_q_heads * sizeof(float)));
+    if (!s->counts || (s->max_pages && !s->table) || (s->max_kept && !s->kept_table) ||
+        (s->keeps && !s->no_sinks))
         return TQ_ERR_OUT_OF_MEMORY;
+    if (s->keeps)
+        TQI_CUDA(cudaMemset(s->no_sinks, 0xff, s->n_q_heads * sizeof(float)));
     TQI_CUDA(cudaMemset(s->counts, 0, N_COUNTS * sizeof(uint64_t)));
     return settle("clearing the counters");
 }
@@ -37,6 +44,9 @@ static tq_status fill_state(State *s, const tqi_device_config *config) {
     s->k_dim = config->head_dim;
     s->v_dim = config->v_head_dim;
     s->max_pages = config->max_pages;
+    s->n_layers = config->n_layers;
+    s->keeps = config->keeps != 0;
+    s->max_kept = s->keeps ? s->max_pages * (config->page_tokens / TQI_EXACT_TOKENS) : 0;
     uint32_t dim = s->k_dim > s->v_dim ? s->k_dim : s->v_dim;
     TQI_TRY(encode_any_prepare(dim));
     TQI_TRY(attend_any_prepare(s->k_dim, s->v_dim));
@@ -71,6 +81,8 @@ void close_state(void *opened) {
     }
     tqi_free(s->heap, s->counts, 1, N_COUNTS * sizeof(uint64_t), TQ_MEM_DEVICE);
     tqi_free(s->heap, s->table, 1, s->max_pages * sizeof(uint32_t), TQ_MEM_DEVICE);
+    tqi_free(s->heap, s->kept_table, 1, s->max_kept * sizeof(KeptPage), TQ_MEM_DEVICE);
+    tqi_free(s->heap, s->no_sinks, 1, s->keeps ? s->n_q_heads * sizeof(float) : 0, TQ_MEM_DEVICE);
     tqi_free(s->heap, s, 1, sizeof *s, TQ_MEM_HOST);
 }
 
@@ -250,6 +262,24 @@ static tq_status make_prefill_ready(const State *s, tqi_layer *layer) {
     return TQ_OK;
 }
 
+/* Their attention is a launch of its own, which joins: what it joins with has edges. */
+tq_status set_exact(void *opened, tqi_layer *layer) {
+    const State *s = state_of(opened);
+    const Section none[SECTIONS] = {};
+    LayerState *l = layer_of(layer);
+    if (!l || !layer->exact)
+        return TQ_OK;
+    fill_side(&layer->exact->k, nullptr, none, &l->exact[0]);
+    fill_side(&layer->exact->v, nullptr, none, &l->exact[1]);
+    const FastKernel *fast =
+        find_fast(l->side[0].format, l->side[1].format, l->side[0].layout, l->side[1].layout,
+                  s->n_q_heads / s->n_kv_heads, without_native(s->choice));
+    layer->kernel_name[TQ_OP_SCORE] = fast ? fast->name : "tqk_attend_any";
+    layer->kernel_name[TQ_OP_ACCUMULATE] = layer->kernel_name[TQ_OP_SCORE];
+    layer->kernel_name[TQ_OP_PREFILL] = layer->kernel_name[TQ_OP_SCORE];
+    return TQ_OK;
+}
+
 tq_status set_layer(void *opened, tqi_layer *layer) {
     State *s = state_of(opened);
     Section sections[2 * SECTIONS];
@@ -265,7 +295,8 @@ tq_status set_layer(void *opened, tqi_layer *layer) {
     fill_byte_table(&layer->v, l->table[1]);
     TQI_TRY(set_sinks(s, l, bytes, layer->sinks));
     TQI_TRY(make_prefill_ready(s, layer));
-    return make_room(s, layer);
+    TQI_TRY(make_room(s, layer));
+    return set_exact(s, layer);
 }
 
 void unset_layer(void *opened, tqi_layer *layer) {

@@ -31,6 +31,12 @@ struct State {
     KernelChoice choice;
     uint32_t *table; /* page ids of the sequence at hand, [max_pages] */
     uint64_t max_pages;
+    uint32_t n_layers;
+    /* Where tokens are kept in 16 bits: */
+    bool keeps;
+    KeptPage *kept_table; /* pages of those of the sequence at hand, [max_kept] */
+    uint64_t max_kept;
+    float *no_sinks; /* [n_q_heads] NaN */
     /* Copies of shared pages, between use_stream() and append(). */
     cudaStream_t copy_stream;
     cudaError_t copy_error;
@@ -41,6 +47,7 @@ struct LayerState {
     const float *sinks;           /* device: [n_q_heads] logits, NaN = none; the address stays */
     uint32_t table[2][2];         /* K, V: values of the book as bytes */
     const PrefillKernel *prefill; /* for many query rows; NULL = none */
+    Side exact[2];                /* of rows kept in 16 bits; their pointers are NULL */
     uint8_t *block;               /* device: signs, matrices, means, scales */
     size_t block_bytes;
 };
@@ -57,6 +64,16 @@ tq_status open_state(const tqi_device *device, const tqi_device_config *config, 
 void close_state(void *state);
 tq_status set_layer(void *state, tqi_layer *layer);
 void unset_layer(void *state, tqi_layer *layer);
+tq_status set_exact(void *state, tqi_layer *layer);
+
+/* ---- run_exact.cu: tokens kept in 16 bits ------------------------------------------------- */
+
+/* The kept rows of an append to one sequence; of a step. */
+tq_status keep_appended(const State *s, const tqi_encode_job *from, cudaStream_t stream);
+tq_status keep_step(const State *s, const Room &room, const tqi_step_append *from, uint32_t runs,
+                    cudaStream_t stream);
+/* The pages of one sequence; to kept_table where they are many. */
+tq_status list_kept(const State *s, const tqi_attend_job *from, KeptOnly *out, cudaStream_t stream);
 
 /* ---- run.cu, inspect.cu: the functions of struct tqi_device ------------------------------- */
 

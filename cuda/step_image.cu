@@ -6,15 +6,15 @@ namespace {
 
 /* Query rows of a sequence as segments that end at multiples of block_rows. */
 uint32_t write_segments(const StepImage &image, const tqi_step_seq &seq, uint32_t ids,
-                        uint32_t tiled, uint32_t n) {
+                        uint32_t tiled, Hidden hidden, uint32_t n) {
     const uint32_t block = image.room->limits.block_rows;
     tqi_segment *segments = image.at(image.room->step.segments);
     uint32_t *row_segment = image.at(image.room->step.row_segment);
     for (uint32_t first = 0, count; first < seq.n_query; first += count) {
         uint32_t row = seq.query_row + first;
         count = (uint32_t)tqi_least(seq.n_query - first, block - row % block);
-        segments[n] = tqi_segment{seq.length + seq.n_append,   ids,  count, row,
-                                  seq.n_query - first - count, tiled};
+        segments[n] = tqi_segment{seq.length + seq.n_append,   ids,   count,        row,
+                                  seq.n_query - first - count, tiled, hidden.front, hidden.back};
         for (uint32_t i = 0; i < count; i++)
             row_segment[row + i] = n;
         n++;
@@ -25,7 +25,7 @@ uint32_t write_segments(const StepImage &image, const tqi_step_seq &seq, uint32_
 /* All query tokens of a sequence in tiles. */
 uint32_t write_tiles(RowTile *to, const tqi_step_seq &seq, uint32_t ids, uint32_t group,
                      uint32_t n) {
-    tqi_segment segment = {seq.length + seq.n_append, ids, seq.n_query, seq.query_row, 0, 1};
+    tqi_segment segment = {seq.length + seq.n_append, ids, seq.n_query, seq.query_row, 0, 1, 0, 0};
     for (uint64_t row = 0; row < (uint64_t)seq.n_query * group; row += TILE_ROWS)
         to[n++] = RowTile{segment, (uint32_t)row, {0, 0, 0}};
     return n;
@@ -55,7 +55,25 @@ uint32_t write_pieces(AppendPiece *to, const tqi_step_seq &seq, uint64_t page_to
     return n;
 }
 
+/* Pages of kept tokens stand behind the ids of all sequences, at a multiple of their size. */
+uint64_t ids_of_step(const tqi_step &step, uint64_t page_tokens) {
+    const uint64_t unit = sizeof(KeptPage) / sizeof(uint32_t);
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < step.n_seqs; i++)
+        n += pages_of_step(step.seqs[i], page_tokens);
+    return tqi_ceil(n, unit) * unit;
+}
+
 } /* namespace */
+
+uint64_t table_words(const tqi_step &step, uint32_t n_layers, uint64_t page_tokens) {
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < step.n_seqs; i++) {
+        KeptSpan span = kept_span_of(step.seqs[i], n_layers);
+        pages += span.n_head + (span.last - span.first);
+    }
+    return ids_of_step(step, page_tokens) + pages * (sizeof(KeptPage) / sizeof(uint32_t));
+}
 
 StepCounts write_step(const StepImage &image, const tqi_step &step, uint64_t page_tokens,
                       uint32_t group) {
@@ -63,11 +81,19 @@ StepCounts write_step(const StepImage &image, const tqi_step &step, uint64_t pag
     uint32_t *table = reinterpret_cast<uint32_t *>(image.memory + room.step_bytes);
     uint32_t n_segments = 0, n_ids = 0;
     StepCounts counts = {};
+    uint64_t kept_at = ids_of_step(step, page_tokens) * sizeof(uint32_t) / sizeof(KeptPage);
     for (uint32_t i = 0; i < step.n_seqs; i++) {
         const tqi_step_seq &seq = step.seqs[i];
         uint64_t n_pages = pages_of_step(seq, page_tokens);
         bool tiled = room.limits.tiles && takes_tiles(seq.n_query, group);
-        n_segments = write_segments(image, seq, n_ids, tiled, n_segments);
+        KeptSpan kept = kept_span_of(seq, image.n_layers);
+        uint32_t segment = n_segments;
+        n_segments = write_segments(image, seq, n_ids, tiled, kept.hidden, n_segments);
+        if (seq.exact) {
+            counts.kept =
+                write_kept(image, seq, *step.exact_pool, segment, n_segments, kept_at, counts.kept);
+            kept_at += kept.n_head + (kept.last - kept.first);
+        }
         if (tiled)
             counts.tiles = write_tiles(image.at(room.tiles), seq, n_ids, group, counts.tiles);
         else
@@ -81,8 +107,13 @@ StepCounts write_step(const StepImage &image, const tqi_step &step, uint64_t pag
         n_ids += (uint32_t)n_pages;
     }
     write_blocks(image, step.query_rows, n_segments);
-    *image.at(room.step.head) =
-        StepHead{image.table, step.query_rows, counts.pieces[0], counts.pieces[1], counts.tiles};
+    *image.at(room.step.head) = StepHead{image.table,
+                                         step.query_rows,
+                                         counts.pieces[0],
+                                         counts.pieces[1],
+                                         counts.tiles,
+                                         counts.kept,
+                                         0};
     return counts;
 }
 

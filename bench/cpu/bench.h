@@ -14,9 +14,9 @@ enum {
     THREADS_LIMIT = 64
 };
 
-/* A decode step: one query token over `context` tokens. */
+/* The last `queries` tokens of `context` tokens, one for a decode step. */
 struct shape {
-    uint32_t dim, context, heads, group, threads;
+    uint32_t dim, context, heads, group, threads, queries;
 };
 
 /* ---- memory.c ----------------------------------------------------------------------------- */
@@ -56,6 +56,8 @@ void bench_peer(const struct selection *selection, const struct shape *shape);
 
 void report_open(const char *json_path); /* NULL = no file */
 void report_read(uint32_t threads, double gbs);
+/* "decode" or "prefill". */
+const char *attention_of(const struct shape *shape);
 /* One measurement: seconds, and bytes that it reads (and writes) at least. */
 void report(const char *what, const char *level, const char *variant, const struct shape *shape,
             double seconds, double bytes);

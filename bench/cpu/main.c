@@ -2,11 +2,11 @@
  * of ggml where `make peers` has brought it.
  *
  *   bench [--json FILE] [--context LIST] [--dim LIST] [--group LIST] [--threads LIST]
- *         [--heads N] [--variant LIST] [--level best,avx2,ref]
+ *         [--heads N] [--queries N] [--variant LIST] [--level best,avx512,avx2,ref]
  *
- * Lists are separated by commas; all combinations are run. One query token over `context`
- * tokens in several layers, taken in turn. GB/s are of the stored bytes, read once; "% read"
- * compares with a plain read by as many threads in the same run. Times are of the fastest
+ * Lists are separated by commas; all combinations are run. One query token, or the last N, over
+ * `context` tokens in several layers, taken in turn. GB/s are of the stored bytes, read once; "%
+ * read" compares with a plain read by as many threads in the same run. Times are of the fastest
  * call of many, for all. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,12 +24,13 @@ static struct options {
     const char *json;
     struct selection selection;
     struct list contexts, dims, groups, threads;
-    uint32_t heads;
+    uint32_t heads, queries;
 } opt = {.contexts = {1, {32768}},
          .dims = {1, {128}},
          .groups = {4, {1, 2, 4, 8}},
          .threads = {2, {1, 2}},
-         .heads = 8};
+         .heads = 8,
+         .queries = 1};
 
 static void usage(const char *what) {
     fprintf(stderr, "bench: %s; see the head of bench/cpu/main.c\n", what);
@@ -71,6 +72,8 @@ static void parse(int argc, char **argv) {
             opt.groups = parse_list(value, 64);
         else if (strcmp(name, "--heads") == 0)
             opt.heads = parse_list(value, 1024).at[0];
+        else if (strcmp(name, "--queries") == 0)
+            opt.queries = parse_list(value, 1 << 20).at[0];
         else if (strcmp(name, "--threads") == 0)
             opt.threads = parse_list(value, THREADS_LIMIT);
         else
@@ -86,8 +89,11 @@ static void bench_shapes(uint32_t dim, uint32_t context) {
                                   .context = context,
                                   .heads = opt.heads,
                                   .group = opt.groups.at[g],
-                                  .threads = opt.threads.at[t]};
-            bench_ours(&opt.selection, &shape, g == 0);
+                                  .threads = opt.threads.at[t],
+                                  .queries = opt.queries};
+            if (shape.queries > context)
+                usage("more queries than context");
+            bench_ours(&opt.selection, &shape, g == 0 && shape.queries == 1);
             if (peer_version())
                 bench_peer(&opt.selection, &shape);
         }

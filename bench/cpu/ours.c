@@ -13,7 +13,11 @@ enum { SLOW_CONTEXT = 2048 };
 static const struct {
     const char *name;
     uint64_t disabled;
-} levels[] = {{"best", 0}, {"avx2", TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI}, {"ref", ~UINT64_C(0)}};
+} levels[] = {{"best", 0},
+              {"avx512", TQ_CPU_AMX},
+              {"avxvnni", TQ_CPU_AMX | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI},
+              {"avx2", TQ_CPU_AMX | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI | TQ_CPU_AVXVNNI},
+              {"ref", ~UINT64_C(0)}};
 
 static tq_threadpool *pools[THREADS_LIMIT + 1]; /* by threads */
 
@@ -105,18 +109,22 @@ static void attend(void *arg, uint32_t layer) {
     struct setup *s = arg;
     tq_rows_in q = {.data = s->q, .dtype = TQ_BF16};
     tq_rows_out out = {.data = s->out, .dtype = TQ_BF16};
-    must(tq_attend(s->cache, s->seq, layer, 1, NULL, &q, &out, NULL, NULL));
+    tq_attend_params causal = {.struct_size = sizeof causal, .flags = TQ_ATTEND_CAUSAL};
+    must(tq_attend(s->cache, s->seq, layer, s->shape.queries, &causal, &q, &out, NULL, NULL));
 }
 
-/* The level whose kernels run: the end of their names. */
+/* The level whose kernels run: the end of their names. AMX has kernels for some formats only. */
 static const char *level_of(const struct setup *s) {
-    const char *name = tq_cache_kernel_name(s->cache, 0, TQ_OP_SCORE);
-    return strrchr(name, '_') + 1;
+    if (s->shape.queries > 1)
+        return strrchr(tq_cache_kernel_name(s->cache, 0, TQ_OP_PREFILL), '_') + 1;
+    const char *keys = tq_cache_kernel_name(s->cache, 0, TQ_OP_SCORE);
+    const char *values = tq_cache_kernel_name(s->cache, 0, TQ_OP_ACCUMULATE);
+    return strrchr(strstr(values, "_amx") ? values : keys, '_') + 1;
 }
 
 static void measure(struct setup *s, const char *variant, int append) {
     const struct shape *shape = &s->shape;
-    size_t q_row = (size_t)shape->heads * shape->group * shape->dim;
+    size_t q_row = (size_t)shape->queries * shape->heads * shape->group * shape->dim;
     s->block = shape->context < BLOCK ? shape->context : BLOCK;
     double in = (double)s->block * shape->heads * shape->dim * 2 * 2;
     s->rows = make_rows((size_t)s->block * shape->heads * shape->dim);
@@ -126,25 +134,43 @@ static void measure(struct setup *s, const char *variant, int append) {
         report("append", level_of(s), variant, shape, fastest(append_again, s, 1),
                in + (double)s->layer_bytes * s->block / shape->context);
     fill(s);
-    report("decode", level_of(s), variant, shape, fastest(attend, s, s->layers),
+    report(attention_of(shape), level_of(s), variant, shape, fastest(attend, s, s->layers),
            (double)s->layer_bytes);
     give(s->rows);
     give(s->q);
     give(s->out);
 }
 
-static void bench_variant(const tq_variant_info *v, size_t level, const struct shape *shape,
-                          int append) {
-    struct setup s = {.shape = *shape};
+static void open_context(struct setup *s, size_t level) {
     tq_context_config config = {.struct_size = sizeof config,
                                 .cpu_features_disabled = levels[level].disabled,
                                 .allocator = &huge_pages,
-                                .executor = executor_of(shape->threads)};
-    must(tq_context_create(&config, &s.ctx));
+                                .executor = executor_of(s->shape.threads)};
+    must(tq_context_create(&config, &s->ctx));
+}
+
+/* What runs at a level. */
+static const char *runs(const tq_variant_info *v, size_t level, const struct shape *shape,
+                        char name[16]) {
+    struct setup s = {.shape = *shape};
+    open_context(&s, level);
     open_cache(&s, v->id, 1);
-    int slow = strcmp(level_of(&s), "ref") == 0;
-    int again = level > 0 && strcmp(level_of(&s), levels[level].name) != 0;
+    snprintf(name, 16, "%s", level_of(&s));
     tq_cache_destroy(s.cache);
+    tq_context_destroy(s.ctx);
+    return name;
+}
+
+static void bench_variant(const tq_variant_info *v, size_t level, const struct shape *shape,
+                          const char *selected, int append) {
+    struct setup s = {.shape = *shape};
+    char mine[16], other[16];
+    runs(v, level, shape, mine);
+    int slow = strcmp(mine, "ref") == 0;
+    int again = level > 0 && strcmp(mine, levels[level].name) != 0;
+    if (level > 0 && (!selected || is_listed(selected, levels[level - 1].name)))
+        again |= strcmp(mine, runs(v, level - 1, shape, other)) == 0;
+    open_context(&s, level);
     if (!again) { /* else it is what the level before has shown */
         if (slow && s.shape.context > SLOW_CONTEXT)
             s.shape.context = SLOW_CONTEXT;
@@ -164,7 +190,7 @@ void bench_ours(const struct selection *selection, const struct shape *shape, in
             tq_variant_info info = {.struct_size = sizeof info};
             must(tq_variant_get(i, &info));
             if (is_listed(selection->variants, info.name))
-                bench_variant(&info, l, shape, append);
+                bench_variant(&info, l, shape, selection->levels, append);
         }
     }
 }

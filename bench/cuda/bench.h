@@ -36,7 +36,8 @@ void *copy_data(size_t n);
 
 /* ---- run.c ---------------------------------------------------------------------------------- */
 
-extern uint32_t context_flags; /* TQ_CONTEXT_* of the runs to come */
+extern uint32_t context_flags;              /* TQ_CONTEXT_* of the runs to come */
+extern uint32_t sink_tokens, recent_tokens; /* kept in 16 bits in them */
 
 struct bench {
     const char *variant;

@@ -1,8 +1,9 @@
 /*
  * bench_cuda [--json FILE] [--commit ID] [--quick | --append | --logits | --snapshots | --prefill]
- * [--paged] [--case VARIANT,BATCH,TOKENS,GROUP,DIM[,QUERIES]]... [--fp8 native|converted]: decode
- * attention, prompts and append on a GPU through tq.h, against a plain read of the same bytes in
- * the same run. With --case the named cases of attention alone (of append where VARIANT is
+ * [--paged] [--case VARIANT,BATCH,TOKENS,GROUP,DIM[,QUERIES]]... [--fp8 native|converted]
+ * [--sinks N] [--recent N]: decode attention, prompts and append on a GPU through tq.h, against a
+ * plain read of the same bytes in the same run (of codes: those of sink and recent tokens in 16
+ * bits come on top). With --case the named cases of attention alone (of append where VARIANT is
  * append:NAME), with
  * --append appends alone, with --logits the scores of 4-bit keys alone (logits.h), with --snapshots
  * saving and loading alone, by the clock, with --prefill prompts alone. bench/gpu_tables.py makes
@@ -288,6 +289,10 @@ static struct options read_options(int argc, char **argv) {
         else if (strcmp(argv[i], "--fp8") == 0 && i + 1 < argc)
             context_flags =
                 strcmp(argv[++i], "native") == 0 ? TQ_CONTEXT_FP8_NATIVE : TQ_CONTEXT_FP8_CONVERTED;
+        else if (strcmp(argv[i], "--sinks") == 0 && i + 1 < argc)
+            sink_tokens = (uint32_t)strtoul(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--recent") == 0 && i + 1 < argc)
+            recent_tokens = (uint32_t)strtoul(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
             o.commit = argv[++i];
     }

@@ -7,6 +7,7 @@
 enum { CHUNK = 1024 };
 
 uint32_t context_flags;
+uint32_t sink_tokens, recent_tokens;
 
 /* ---- sequences ------------------------------------------------------------------------------ */
 
@@ -127,7 +128,9 @@ static void create_cache(struct run *r, uint32_t new_tokens) {
                          .head_dim = r->b.dim,
                          .max_seqs = 1 << 20,
                          .max_pages = 1,
-                         .seed = 1};
+                         .seed = 1,
+                         .sink_tokens = sink_tokens,
+                         .recent_tokens = recent_tokens};
     TQ(tq_variant_find(r->b.variant, &c.variant));
     TQ(tq_cache_estimate(r->context, &c, &footprint));
     for (uint32_t i = 0; i < r->b.batch; i++) {

@@ -26,7 +26,8 @@ struct peer {
     struct ggml_cplan plan;
     uint32_t layers;
     size_t layer_bytes;
-    char *data; /* K and V of all layers */
+    char *data;     /* K and V of all layers */
+    uint16_t *seen; /* causal mask of several queries */
 };
 
 static void *or_die(void *p) {
@@ -65,11 +66,30 @@ static struct ggml_tensor *tensor(struct peer *p, uint32_t layer, int side) {
     return t;
 }
 
+/* Query i sees all tokens but the last queries - 1 - i; none for one query, which sees all. */
+static struct ggml_tensor *make_mask(struct peer *p) {
+    const struct shape *s = &p->shape;
+    const uint16_t minus_infinity = 0xfc00;
+    if (s->queries == 1)
+        return NULL;
+    struct ggml_tensor *mask =
+        or_die(ggml_new_tensor_2d(p->ctx, GGML_TYPE_F16, s->context, s->queries));
+    p->seen = must_take((size_t)s->context * s->queries * sizeof *p->seen);
+    for (uint32_t i = 0; i < s->queries; i++)
+        for (uint32_t t = 0; t < s->context; t++)
+            p->seen[(size_t)i * s->context + t] =
+                t + s->queries > s->context + i ? minus_infinity : 0;
+    mask->data = p->seen;
+    return mask;
+}
+
 static void make_graphs(struct peer *p) {
     const struct shape *s = &p->shape;
     uint32_t q_heads = s->heads * s->group;
-    struct ggml_tensor *q = or_die(ggml_new_tensor_3d(p->ctx, GGML_TYPE_F32, s->dim, 1, q_heads));
-    size_t n = (size_t)s->dim * q_heads;
+    struct ggml_tensor *mask = make_mask(p);
+    struct ggml_tensor *q =
+        or_die(ggml_new_tensor_3d(p->ctx, GGML_TYPE_F32, s->dim, s->queries, q_heads));
+    size_t n = (size_t)s->dim * s->queries * q_heads;
     uint16_t *rows = make_rows(n);
     float *queries = must_take(2 * n * sizeof *queries);
     for (size_t i = 0; i < n; i++) {
@@ -81,7 +101,7 @@ static void make_graphs(struct peer *p) {
     for (uint32_t l = 0; l < p->layers; l++) {
         p->graphs[l] = or_die(ggml_new_graph_custom(p->ctx, 8, false));
         struct ggml_tensor *out = or_die(ggml_flash_attn_ext(
-            p->ctx, q, tensor(p, l, 0), tensor(p, l, 1), NULL, 1 / sqrtf((float)s->dim), 0, 0));
+            p->ctx, q, tensor(p, l, 0), tensor(p, l, 1), mask, 1 / sqrtf((float)s->dim), 0, 0));
         out->data = queries + n;
         ggml_build_forward_expand(p->graphs[l], out);
     }
@@ -107,6 +127,8 @@ static void close_peer(struct peer *p) {
     ggml_threadpool_free(p->threads);
     give(p->plan.work_data);
     give(ggml_graph_node(p->graphs[0], 0)->src[0]->data);
+    if (p->seen)
+        give(p->seen);
     free(p->graphs);
     ggml_free(p->ctx);
     give(p->data);
@@ -128,8 +150,8 @@ void bench_peer(const struct selection *selection, const struct shape *shape) {
         if (selection->levels && !is_listed(selection->levels, "best"))
             continue;
         open_peer(&p);
-        report("decode", "ggml", ggml_type_name(p.type), shape, fastest(compute, &p, p.layers),
-               (double)p.layer_bytes);
+        report(attention_of(shape), "ggml", ggml_type_name(p.type), shape,
+               fastest(compute, &p, p.layers), (double)p.layer_bytes);
         close_peer(&p);
     }
 }

@@ -223,7 +223,7 @@ __device__ void attend_work(const AttendJob &job, Tile &t, const tqi_division &s
                             uint32_t worker) {
     tqi_work w = fresh(&job.schedule.work[worker]);
     while (w.n_tiles) {
-        t.segment = fresh(&job.step.segments[w.segment]);
+        t.segment = segment_of(job, w.segment);
         t.cut = fresh(&job.schedule.cuts[w.segment]);
         if (t.cut.n_tiles) {
             uint32_t n = min(w.n_tiles, t.cut.n_tiles - w.tile);

@@ -21,6 +21,8 @@ struct StepHead {
     uint32_t n_rows;           /* query rows */
     uint32_t n_groups, n_runs; /* pieces of appends, encode_job.h */
     uint32_t n_tiles;          /* of query rows, prefill_job.h */
+    uint32_t n_kept;           /* runs of tokens kept in 16 bits, exact_job.h */
+    uint32_t reserved;
 };
 
 /* The step in device memory. */
@@ -29,6 +31,12 @@ struct StepView {
     tqi_segment *segments;
     uint32_t *row_segment;   /* [query row] its segment */
     uint32_t *block_segment; /* [block of query rows, one more] its first segment */
+};
+
+/* Tokens of a segment that nobody sees among the codes, because they are kept in 16 bits: the first
+ * ones and the last. Segments have what is hidden in all layers. */
+struct Hidden {
+    uint32_t front, back;
 };
 
 /* One launch's cut in device memory; the plan kernel writes it. */
@@ -62,6 +70,7 @@ struct AttendJob {
     double scale, softcap;         /* softcap: 0 = off */
     const float *sinks;            /* [n_q_heads] logits; NaN = none */
     StepView step;
+    const Hidden *hidden; /* [segment of the step] of the layer; NULL: what the segments say */
     Schedule schedule;
     RowRange range;
     uint32_t n_blocks; /* persistent blocks */

@@ -71,9 +71,17 @@ const FastKernel *find_fast(uint32_t k_format, uint32_t v_format, const tqi_layo
 /* Once per device and layer. */
 tq_status prepare_fast(const Side &k, const Side &v);
 
-/* Words of 4 bytes that a lane holds of an item's query, per NT; the projection's behind. */
+/* Whether keys are multiplied as integers, so that queries are: 16-bit fixed point in two bytes. */
+__host__ __device__ inline bool has_integer_query(const Side &k) {
+    return k.format >= TQ_FORMAT_INT8 && k.layout.kind != TQI_KIND_POLAR;
+}
+
+/* Words of 4 bytes that a lane holds of an item's query, per NT; behind them the projection's. */
+__host__ __device__ inline uint32_t query_words(const Side &k) {
+    return k.layout.dim / 32 * (has_integer_query(k) ? 2 : 4);
+}
 __host__ __device__ inline uint32_t fragment_words(const Side &k) {
-    return k.layout.dim / 32 * (k.format >= TQ_FORMAT_INT8 && !k.sketch_flips ? 2 : 4);
+    return query_words(k) + (k.sketch_flips ? k.layout.dim / 16 : 0);
 }
 
 /* Queries to fragments. */

@@ -5,11 +5,18 @@
 
 #include <stdint.h>
 
+#include "spec/codebook_data.h"
 #include "spec/layout.h"
 
-/* Polar keys become integers: the unit of the largest radius of a token. A coordinate is at most
- * 0.7361 of a radius. */
-#define TQI_POLAR_UNITS 44000.0f
+/* Polar keys become halves: directions of four levels are integers times 2^-7, and a token's radii
+ * are multiplied by the power of two that brings the exponent of the largest, at least 2^-2, to
+ * that of 2^13. Both tokens of a word at a time: the power is SCALE - exponent, its inverse as a
+ * binary32 the exponent of a half moved to its place, + UNIT. */
+#define TQI_POLAR_LEAST 0x34003400u
+#define TQI_POLAR_SCALE 0xac00ac00u
+#define TQI_POLAR_UNIT (99u << 23)
+#define TQI_POLAR_STEP \
+    (268435456.0 * TQI_POLAR1_STEP * TQI_POLAR2_STEP * TQI_POLAR3_STEP * TQI_POLAR4_STEP)
 
 /* Where the sign of a dim is in a lane's operands: the word, its byte, the power k. */
 struct tqi_sketch_place {

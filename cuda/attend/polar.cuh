@@ -1,34 +1,122 @@
 /*
- * Polar keys to integers. Lane 4 g + t of a warp has blocks t and 4 + t of its tokens (all four
- * of them of head dim 64), of token 4 g + z word z of every piece; spec/layout.h, "polar". A radius
- * goes down the tree in binary32, cosines and sines come from the lanes of the warp, which hold the
- * tables. The coordinates of a token become 16-bit fixed point against its largest radius, in a
- * high and a low byte, both A operands.
+ * Polar keys to pairs of halves. Lane 4 g + t of a warp has blocks t and 4 + t of its tokens (all
+ * four of them of head dim 64), of token 4 g + z word z of every piece; spec/layout.h, "polar". The
+ * lanes of the warp hold the directions of all levels as two halves each, integers below 128 times
+ * 2^-7, and a shuffle fetches one. A radius goes down the tree as the sum of two halves, two
+ * children at a time. The last radius is cut such that its high half has four bits: its products
+ * with directions, of seven bits, are exact halves, and so operands of the tensor cores as they
+ * are; what the low half loses is below 2^-13 of the coordinate, seldom above 2^-15.
  */
 #ifndef TQI_CUDA_ATTEND_POLAR_CUH
 #define TQI_CUDA_ATTEND_POLAR_CUH
 
+#include "attend/sketch.cuh"
 #include "attend/tile.cuh"
-#include "common/polar_tables.cuh"
+#include "spec/codebook_data.h"
 
 namespace tqi {
 
-/* Its low 16 bits are 0 and stay the integer that is added. */
-#define TQI_POLAR_MAGIC 12582912.0f
+/* ---- directions ----------------------------------------------------------------------------- */
 
-template <> struct KeyTables<TQ_FORMAT_POLAR> : PolarTables {
-    TQI_INLINE void load(const Side &k, uint32_t lane) {
-        PolarTables::load(k.polar, lane);
+/* Lane l holds entry l of every level, again and again: shuffles look at the five lowest bits of an
+ * index, so that codes need not be cut out of their words. */
+template <> struct KeyTables<TQ_FORMAT_POLAR> {
+    uint32_t level[4]; /* cosine, sine */
+
+    /* The bytes of a level's cosines. */
+    TQI_INLINE static constexpr uint32_t bytes(const int (&c)[4]) {
+        return uint32_t(c[0] | c[1] << 8 | c[2] << 16 | c[3] << 24);
+    }
+
+    /* Sines are the cosines backwards. */
+    TQI_INLINE static uint32_t direction(uint32_t cosines, uint32_t lane, uint32_t signs) {
+        float c = float(cosines >> 8 * (lane % 4) & 255),
+              s = float(cosines >> 24 - 8 * (lane % 4) & 255);
+        __half2 h = __floats2half2_rn(c / 128, s / 128);
+        uint32_t word;
+        memcpy(&word, &h, sizeof word);
+        return word ^ signs;
+    }
+
+    TQI_INLINE void load(const Side &, uint32_t lane) {
+        constexpr int one[4] = TQI_POLAR1_COS, two[4] = TQI_POLAR2_COS, three[4] = TQI_POLAR3_COS,
+                      four[4] = TQI_POLAR4_COS;
+        level[0] = direction(bytes(one), lane, (lane & 4) << 13 | (lane & 8) << 28);
+        level[1] = direction(bytes(two), lane, 0);
+        level[2] = direction(bytes(three), lane, 0);
+        level[3] = direction(bytes(four), lane, 0);
+    }
+
+    TQI_INLINE uint32_t at(int l, uint32_t code) const {
+        return __shfl_sync(~0u, level[l], (int)code);
     }
 };
 
-/* The lowest level: two coordinates as integers in the low halves. */
-TQI_INLINE void split_lowest(const PolarTables &t, uint32_t code, float r, uint32_t &a,
-                             uint32_t &b) {
-    float c = __shfl_sync(~0u, t.cosine[0], (int)code), s = __shfl_sync(~0u, t.sine[0], (int)code);
-    a = __float_as_uint(fmaf(r, c, TQI_POLAR_MAGIC));
-    b = __float_as_uint(fmaf(r, s, TQI_POLAR_MAGIC));
+/* ---- pairs of halves ------------------------------------------------------------------------ */
+
+/* One half of a word, twice. */
+template <int WHICH> TQI_INLINE uint32_t twice(uint32_t x) {
+    uint32_t r;
+    if (WHICH)
+        asm("{.reg .b16 l,h;\nmov.b32 {l,h},%1;\nmov.b32 %0,{h,h};\n}" : "=r"(r) : "r"(x));
+    else
+        asm("{.reg .b16 l,h;\nmov.b32 {l,h},%1;\nmov.b32 %0,{l,l};\n}" : "=r"(r) : "r"(x));
+    return r;
 }
+
+TQI_INLINE uint32_t mul_halves(uint32_t a, uint32_t b) {
+    uint32_t r;
+    asm("mul.rn.f16x2 %0,%1,%2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+TQI_INLINE uint32_t fma_halves(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t r;
+    asm("fma.rn.f16x2 %0,%1,%2,%3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+
+/* a b - c */
+TQI_INLINE uint32_t fms_halves(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t r;
+    asm("{.reg .b32 n;\nneg.f16x2 n,%3;\nfma.rn.f16x2 %0,%1,%2,n;\n}"
+        : "=r"(r)
+        : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+
+/* Two radii, or coordinates, side by side. */
+struct HalfPairs {
+    uint32_t high, low;
+};
+
+/* Children of radius WHICH of `r`. */
+template <int WHICH> TQI_INLINE HalfPairs split_radius(const HalfPairs &r, uint32_t direction) {
+    uint32_t high = twice<WHICH>(r.high);
+    HalfPairs c;
+    c.high = mul_halves(high, direction);
+    c.low = fms_halves(high, direction, c.high);
+    c.low = fma_halves(twice<WHICH>(r.low), direction, c.low);
+    return c;
+}
+
+/* The same, the high halves cut to four bits. */
+template <int WHICH> TQI_INLINE HalfPairs split_short(const HalfPairs &r, uint32_t direction) {
+    uint32_t high = twice<WHICH>(r.high);
+    HalfPairs c;
+    c.high = mul_halves(high, direction) & 0xff80ff80u;
+    c.low = fms_halves(high, direction, c.high);
+    c.low = fma_halves(twice<WHICH>(r.low), direction, c.low);
+    return c;
+}
+
+/* Coordinates of radius WHICH of split_short(). */
+template <int WHICH> TQI_INLINE HalfPairs coordinates(const HalfPairs &r, uint32_t direction) {
+    return HalfPairs{mul_halves(twice<WHICH>(r.high), direction),
+                     mul_halves(twice<WHICH>(r.low), direction)};
+}
+
+/* ---- a page --------------------------------------------------------------------------------- */
 
 /* Offsets of the sections of D / 16 blocks of 64 tokens. */
 template <int D> struct PolarBlob {
@@ -37,122 +125,132 @@ template <int D> struct PolarBlob {
     static constexpr int level4 = level3 + elements / 2, bytes = level4 + elements / 4;
 };
 
-/* A lane's blocks of four tokens in a group; all of four blocks ("quad"). */
+/* A lane's block of quad `quad` (all of four blocks) of tokens 2 zp and 2 zp + 1 of group r. Codes
+ * of the second one follow those of the first at bits 8, 4, 2 of levels 2, 3, 4. */
 template <int D> struct PolarWords {
-    uint4 level1;
-    uint32_t level2, level3, level4;
+    uint32_t level1[2], level2, level3, level4;
 
-    TQI_INLINE void load(const Slot &s, int quad, int r) {
+    TQI_INLINE void load(const Slot &s, int quad, int r, int zp) {
         const int e = 4 * FAST_TOKENS * quad + 128 * r; /* element of lane 0 */
-        level1 = s.slab(0, 2 * quad + r);
-        level2 = load_shared4(s.address + PolarBlob<D>::level2 + e + s.lane16 / 4);
-        level3 = load_shared2(s.address + PolarBlob<D>::level3 + e / 2 + s.lane16 / 8);
-        level4 = load_shared1(s.address + PolarBlob<D>::level4 + e / 4 + s.lane16 / 16);
+        uint2 w = load_shared8(s.address + (2 * quad + r) * SLAB_BYTES + s.lane16 + zp * 8);
+        level1[0] = w.x;
+        level1[1] = w.y;
+        level2 = load_shared2(s.address + PolarBlob<D>::level2 + e + s.lane16 / 4 + zp * 2);
+        level3 = load_shared1(s.address + PolarBlob<D>::level3 + e / 2 + s.lane16 / 8 + zp);
+        level4 = load_shared1(s.address + PolarBlob<D>::level4 + e / 4 + s.lane16 / 16) >> zp * 4;
     }
 };
 
-/* Two radii down to four coordinates; code: of level 2, then two of level 1. */
-TQI_INLINE void polar_quad(const PolarTables &t, uint32_t level2, uint32_t level1, float r,
-                           uint32_t &low, uint32_t &high) {
-    float a, b;
-    uint32_t x[4];
-    t.split(1, level2, r, a, b);
-    split_lowest(t, level1, a, x[0], x[1]);
-    split_lowest(t, level1 >> 4, b, x[2], x[3]);
-    uint32_t first = prmt(x[0], x[1], 0x5140), second = prmt(x[2], x[3], 0x5140);
-    low = prmt(first, second, 0x5410);
-    high = prmt(first, second, 0x7632);
-}
-
-/* The block of token z: words of dims 0..3, 4..7, 8..11, 12..15. */
-template <int D>
-TQI_INLINE void polar_block(const PolarTables &t, const PolarWords<D> &w, int z, float r,
-                            uint32_t low[4], uint32_t high[4]) {
-    uint32_t level1 = word_of(w.level1, z), level2 = w.level2 >> 8 * z, level3 = w.level3 >> 4 * z;
-    float half[2], quarter[4];
-    t.split(3, w.level4 >> 2 * z, r, half[0], half[1]);
-    t.split(2, level3, half[0], quarter[0], quarter[1]);
-    t.split(2, level3 >> 2, half[1], quarter[2], quarter[3]);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        polar_quad(t, level2 >> 2 * i, level1 >> 8 * i, quarter[i], low[i], high[i]);
-}
-
-/* Radii of a lane's blocks of four tokens, and the largest of each token's. */
+/* Radii of a lane's blocks of two tokens times powers of two, which bring the largest of each
+ * token's near 2^14 and keep the low halves from underflow. */
 template <int D> struct PolarRadii {
     static constexpr int QUADS = D / 64;
-    float2 radius[QUADS][2]; /* tokens 0, 1 | 2, 3 */
-    float largest[4];
+    uint32_t radius[QUADS]; /* of both tokens */
+    uint32_t exponent;      /* of the largest, in place */
 
-    TQI_INLINE void load(const Slot &s, int gains, int r) {
-        uint32_t most[2];
+    TQI_INLINE void load(const Slot &s, int gains, int r, int zp) {
+        uint32_t most = 0;
 #pragma unroll
         for (int q = 0; q < QUADS; q++) {
-            uint2 w = load_shared8(s.address + gains + 512 * q + 256 * r + s.lane16 / 2);
-            radius[q][0] = halves_of(w.x);
-            radius[q][1] = halves_of(w.y);
-            most[0] = q ? larger_halves(most[0], w.x) : w.x;
-            most[1] = q ? larger_halves(most[1], w.y) : w.y;
+            radius[q] = load_shared4(s.address + gains + 512 * q + 256 * r + s.lane16 / 2 + zp * 4);
+            most = q ? larger_halves(most, radius[q]) : radius[q];
         }
+        most = larger_halves(most, __shfl_xor_sync(~0u, most, 1));
+        most = larger_halves(most, __shfl_xor_sync(~0u, most, 2));
+        exponent = larger_halves(most, TQI_POLAR_LEAST) & 0x7c007c00u;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            most[i] = larger_halves(most[i], __shfl_xor_sync(~0u, most[i], 1));
-            most[i] = larger_halves(most[i], __shfl_xor_sync(~0u, most[i], 2));
-            float2 m = halves_of(most[i]);
-            largest[2 * i] = m.x;
-            largest[2 * i + 1] = m.y;
-        }
+        for (int q = 0; q < QUADS; q++)
+            radius[q] = mul_halves(radius[q], TQI_POLAR_SCALE - exponent);
     }
 
-    TQI_INLINE float of(int quad, int z) const {
-        return z % 2 ? radius[quad][z / 2].y : radius[quad][z / 2].x;
-    }
-
-    /* Units a radius of 1. */
-    TQI_INLINE float units(int z) const {
-        return TQI_POLAR_UNITS * reciprocal(fmaxf(largest[z], 1e-9f));
+    /* What takes the power of two of the first or second token away. */
+    TQI_INLINE float unit(int e) const {
+        uint32_t bits = e ? (exponent & 0x7c000000u) >> 3 : (exponent & 0x7c00u) << 13;
+        return __uint_as_float(bits + TQI_POLAR_UNIT);
     }
 };
 
-/* Scores of group r; T: the tile. */
+/* The four quarters' radii of a block of the first (E = 0) or second token: pairs 0, 1 and 2, 3. */
+template <int E, int D>
+TQI_INLINE void polar_quarters(const KeyTables<TQ_FORMAT_POLAR> &t, const PolarWords<D> &w,
+                               uint32_t radius, HalfPairs quarter[2]) {
+    uint32_t direction = t.at(3, w.level4 >> 2 * E), r = twice<E>(radius);
+    HalfPairs half;
+    half.high = mul_halves(r, direction);
+    half.low = fms_halves(r, direction, half.high);
+    quarter[0] = split_radius<0>(half, t.at(2, w.level3 >> 4 * E));
+    quarter[1] = split_radius<1>(half, t.at(2, w.level3 >> (4 * E + 2)));
+}
+
+/* The four dims of quarter Q of a block. */
+template <int Q, int E, int D>
+TQI_INLINE void polar_dims(const KeyTables<TQ_FORMAT_POLAR> &t, const PolarWords<D> &w,
+                           const HalfPairs quarter[2], HalfPairs x[2]) {
+    HalfPairs pair = split_short<Q % 2>(quarter[Q / 2], t.at(1, w.level2 >> (8 * E + 2 * Q)));
+    x[0] = coordinates<0>(pair, t.at(0, w.level1[E] >> 8 * Q));
+    x[1] = coordinates<1>(pair, t.at(0, w.level1[E] >> (8 * Q + 4)));
+}
+
+/* Products of quarter Q of two tokens' blocks with the queries, which have high and low parts in
+ * columns. */
+template <int Q, class T>
+TQI_INLINE void polar_products(const T &t, const PolarWords<T::D> &w, const HalfPairs quarter[2][2],
+                               int word, float c[T::NT][4]) {
+    HalfPairs x[2][2];
+    polar_dims<Q, 0>(t.keys, w, quarter[0], x[0]);
+    polar_dims<Q, 1>(t.keys, w, quarter[1], x[1]);
+    uint32_t high[4] = {x[0][0].high, x[1][0].high, x[0][1].high, x[1][1].high};
+    uint32_t low[4] = {x[0][0].low, x[1][0].low, x[0][1].low, x[1][1].low};
+#pragma unroll
+    for (int nt = 0; nt < T::NT; nt++)
+        mma_f16(c[nt], high, &t.q[nt][word + 2 * Q]);
+#pragma unroll
+    for (int nt = 0; nt < T::NT; nt++)
+        mma_f16(c[nt], low, &t.q[nt][word + 2 * Q]);
+}
+
+/* Scores of tokens 2 zp and 2 zp + 1 of group r; T: the tile. */
 template <class T>
-TQI_INLINE void score_polar(const T &t, const Slot &s, int r, float score[T::NT][4]) {
+TQI_INLINE void score_two(const T &t, const Slot &s, int r, int zp, float score[T::NT][2]) {
     constexpr int NT = T::NT, QUADS = T::D / 64;
     PolarRadii<T::D> radii;
     PolarWords<T::D> words[QUADS];
-    radii.load(s, T::Layout::k_gains, r);
+    float c[NT][4] = {};
+    radii.load(s, T::Layout::k_gains, r, zp);
 #pragma unroll
     for (int i = 0; i < QUADS; i++)
-        words[i].load(s, i, r);
+        words[i].load(s, i, r, zp);
 #pragma unroll
-    for (int zp = 0; zp < 2; zp++) {
-        int high[NT][4], low[NT][4];
-        float units[2] = {radii.units(2 * zp), radii.units(2 * zp + 1)};
+    for (int i = 0; i < QUADS; i++) {
+        HalfPairs quarter[2][2];
+        polar_quarters<0>(t.keys, words[i], radii.radius[i], quarter[0]);
+        polar_quarters<1>(t.keys, words[i], radii.radius[i], quarter[1]);
+        polar_products<0>(t, words[i], quarter, 8 * i, c);
+        polar_products<1>(t, words[i], quarter, 8 * i, c);
+        polar_products<2>(t, words[i], quarter, 8 * i, c);
+        polar_products<3>(t, words[i], quarter, 8 * i, c);
+    }
 #pragma unroll
-        for (int i = 0; i < QUADS; i++) {
-            uint32_t l[2][4], h[2][4];
+    for (int nt = 0; nt < NT; nt++)
 #pragma unroll
-            for (int e = 0; e < 2; e++)
-                polar_block(t.keys, words[i], 2 * zp + e, radii.of(i, 2 * zp + e) * units[e], l[e],
-                            h[e]);
+        for (int e = 0; e < 2; e++)
+            score[nt][e] = (c[nt][2 * e] + c[nt][2 * e + 1]) * radii.unit(e);
+}
+
+/* All scores of a page, two tokens at a time. As a loop this is slower, though half the code: turns
+ * begin with loads and shuffles that nothing covers. */
+template <class T> TQI_INLINE void score_polar(const T &t, const Slot &s, float score[T::NT][8]) {
 #pragma unroll
-            for (int k = 0; k < 2; k++) {
-                uint32_t a[4] = {h[0][2 * k], h[1][2 * k], h[0][2 * k + 1], h[1][2 * k + 1]};
-                uint32_t b[4] = {l[0][2 * k], l[1][2 * k], l[0][2 * k + 1], l[1][2 * k + 1]};
+    for (int h = 0; h < 2 * GROUPS; h++) {
+        float two[T::NT][2];
+        score_two(t, s, h / 2, h % 2, two);
+        if constexpr (T::SKETCH)
+            add_sketch_of_two(t, s, h / 2, h % 2, two);
 #pragma unroll
-                for (int nt = 0; nt < NT; nt++) {
-                    mma_s8s8(high[nt], a, &t.q[nt][4 * i + 2 * k], i + k ? high[nt] : t.start);
-                    mma_u8s8(low[nt], b, &t.q[nt][4 * i + 2 * k], i + k ? low[nt] : t.start);
-                }
-            }
+        for (int nt = 0; nt < T::NT; nt++) {
+            score[nt][2 * h] = two[nt][0];
+            score[nt][2 * h + 1] = two[nt][1];
         }
-#pragma unroll
-        for (int nt = 0; nt < NT; nt++)
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-                score[nt][2 * zp + e] =
-                    fmaf(T::whole(high[nt] + 2 * e), 256.0f, T::whole(low[nt] + 2 * e)) *
-                    radii.largest[2 * zp + e];
     }
 }
 

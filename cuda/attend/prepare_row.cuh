@@ -99,14 +99,6 @@ template <class Row> __device__ __forceinline__ float largest_of_row(Row &row) {
     return group_max<Row::LANES>(largest) + group_sum<Row::LANES>(bad);
 }
 
-/* Lane and word of four consecutive dims of integer keys. */
-__device__ inline void place_integers(const Side &k, uint32_t first, uint32_t *t, uint32_t *word) {
-    uint32_t quarter = k.layout.dim / 4;
-    bool polar = k.layout.kind == TQI_KIND_POLAR; /* whole blocks of 16 to a lane in turn */
-    *t = polar ? first / 16 % 4 : first / quarter;
-    *word = polar ? first / 64 * 4 + first % 16 / 4 : first % quarter / 4;
-}
-
 /* Stores the row's words; returns half the sum of its integers. */
 template <class Row>
 __device__ __forceinline__ int store_integers(const FastJob &job, const RowPlace &p, bool in,
@@ -119,10 +111,9 @@ __device__ __forceinline__ int store_integers(const FastJob &job, const RowPlace
             v[i] = largest > 0 ? __float2int_rn(x[i] * inv) : 0;
             sum += v[i];
         }
-        uint32_t t, word;
-        place_integers(job.call.k, first, &t, &word);
+        uint32_t quarter = job.call.k.layout.dim / 4;
         if (in)
-            store_words(job, p, t, word, integer_words(v));
+            store_words(job, p, first / quarter, first % quarter / 4, integer_words(v));
     });
     return __float2int_rn(0.5f * (float)group_sum<Row::LANES>(sum));
 }
@@ -132,7 +123,7 @@ __device__ __forceinline__ int store_integers(const FastJob &job, const RowPlace
 template <class Row>
 __device__ __forceinline__ float store_projection(const FastJob &job, const RowPlace &p, bool in,
                                                   float largest, Row &row) {
-    uint32_t dim = job.call.k.layout.dim;
+    uint32_t dim = job.call.k.layout.dim, words = query_words(job.call.k);
     float inv = largest > 0 ? TQI_LARGEST_INTEGER / largest : 0, sum = 0;
     row.each([&](uint32_t first, float *x) {
         for (uint32_t i = 0; i < 4; i++) {
@@ -140,7 +131,7 @@ __device__ __forceinline__ float store_projection(const FastJob &job, const RowP
             float power = (float)(1u << place.power);
             int v = largest > 0 ? __float2int_rn(x[i] * (inv / power)) : 0, high = (v + 128) >> 8;
             sum += (float)v * power;
-            uint8_t *at = (uint8_t *)words_at(job, p, place.t, dim / 16 + place.word) + place.byte;
+            uint8_t *at = (uint8_t *)words_at(job, p, place.t, words + place.word) + place.byte;
             if (in) {
                 at[0] = (uint8_t)high;
                 at[16] = (uint8_t)(v - high * 256);
@@ -156,8 +147,11 @@ __device__ __forceinline__ void store_floats(const FastJob &job, const RowPlace 
                                              Row &row) {
     uint32_t dim = job.call.k.layout.dim;
     bool bf16 = job.call.k.format == TQ_FORMAT_BF16;
+    bool polar =
+        job.call.k.layout.kind == TQI_KIND_POLAR; /* whole blocks of 16 to a lane in turn */
     row.each([&](uint32_t first, float *x) {
-        uint32_t t = first / (dim / 4), word = (first - t * (dim / 4)) / 2;
+        uint32_t t = polar ? first / 16 % 4 : first / (dim / 4);
+        uint32_t word = polar ? first / 64 * 8 + first % 16 / 2 : first % (dim / 4) / 2;
         for (int i = 0; i < 4; i++)
             x[i] = ldexpf(x[i], -e);
         if (in) {
@@ -189,8 +183,8 @@ __device__ __forceinline__ void store_planes(const FastJob &job, const RowPlace 
     });
 }
 
-/* The sketch's part; largest: of the row before its projection, in the unit of whose integers
- * the factor of the sketch is. */
+/* The sketch's part; largest: what LARGEST_INTEGER stands for in what was stored of the row. The
+ * factor of the sketch is in that unit. */
 template <class Row>
 __device__ __forceinline__ void to_projection(const FastJob &job, const RowPlace &p, bool in,
                                               float largest, Row &row) {
@@ -217,7 +211,7 @@ __device__ __forceinline__ void to_operands(const FastJob &job, const RowPlace &
                 x[i] = -x[i];
         });
     float largest = largest_of_row(row);
-    if (s.format >= TQ_FORMAT_INT8) {
+    if (has_integer_query(s)) {
         half = store_integers(job, p, in, largest, row);
         unit *= largest / TQI_LARGEST_INTEGER;
     } else {
@@ -228,6 +222,7 @@ __device__ __forceinline__ void to_operands(const FastJob &job, const RowPlace &
             store_floats(job, p, in, e, row);
         unit = ldexpf(unit, job.planes ? e - 7 : e) + (largest - largest); /* NaN stays */
         unit *= s.layout.kind == TQI_KIND_FP8 ? s.scale[p.kv_head] : 1;
+        largest = largest > 0 ? TQI_LARGEST_INTEGER : 0; /* the row was divided by 2^e */
     }
     if (in && row.lane == 0) {
         size_t at = (size_t)p.item * call.item_rows + p.in_item;

@@ -26,6 +26,17 @@ template <class T> __device__ inline T fresh(const T *from) {
     return to;
 }
 
+/* A segment with what is hidden from the layer. */
+__device__ inline tqi_segment segment_of(const AttendJob &job, uint32_t index) {
+    tqi_segment s = fresh(&job.step.segments[index]);
+    if (job.hidden) {
+        Hidden h = fresh(&job.hidden[index]);
+        s.front = h.front;
+        s.back = h.back;
+    }
+    return s;
+}
+
 struct RowPlace {
     uint32_t row, q_head; /* of the caller's arrays */
     uint32_t kv_head;

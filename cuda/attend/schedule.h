@@ -34,6 +34,8 @@ struct tqi_segment {
     uint32_t query_row; /* of its first query in the callers' arrays */
     uint32_t behind;    /* query tokens of the sequence behind the last of the segment */
     uint32_t tiled;     /* its sequence has so many rows that prefill kernels can take them */
+    uint64_t front;     /* the first tokens, which are kept in 16 bits and seen there, */
+    uint64_t back;      /* and the last ones */
 };
 
 /* What decides how a launch is cut, beside the segments. */
@@ -45,10 +47,10 @@ struct tqi_way {
     uint32_t n_workers; /* workers of the row way */
     uint32_t page_tokens;
     uint32_t causal;
-    uint32_t fixed; /* parts depend on the segment alone */
-    uint32_t whole; /* block way, and items without tiles have a part as well */
-    uint32_t skips; /* tiled segments, which prefill kernels take */
-    uint32_t reserved;
+    uint32_t fixed;  /* parts depend on the segment alone */
+    uint32_t whole;  /* block way, and items without tiles have a part as well */
+    uint32_t skips;  /* tiled segments, which prefill kernels take */
+    uint32_t hides;  /* front and back of segments */
     uint64_t window; /* last tokens that a query sees; 0 = all */
 };
 
@@ -112,6 +114,8 @@ TQI_BOTH uint64_t tqi_visible(const struct tqi_segment *s, uint32_t causal, uint
     uint64_t later = causal ? (uint64_t)s->behind + (s->n_queries - 1 - query) : 0;
     uint64_t to = s->length > later ? s->length - later : 0;
     *from = window && to > window ? to - window : 0;
+    to = tqi_least(to, s->length - s->back);
+    *from = tqi_least(*from > s->front ? *from : s->front, to);
     return to;
 }
 
@@ -130,12 +134,17 @@ TQI_BOTH uint64_t tqi_n_tiles(const struct tqi_way *way, const struct tqi_cut *c
 /* Everything but what depends on other segments. */
 TQI_BOTH struct tqi_cut tqi_cut_segment(const struct tqi_way *way, const struct tqi_segment *s) {
     struct tqi_cut cut = {0, 0, 0, 0, 0, 0, 0};
+    struct tqi_segment seen = *s;
     uint64_t from, later;
     if (way->skips && s->tiled)
         return cut;
-    uint64_t to = tqi_visible(s, way->causal, way->window, s->n_queries - 1, &later);
-    (void)tqi_visible(s, way->causal, way->window, 0, &from);
+    if (!way->hides)
+        seen.front = seen.back = 0;
+    uint64_t to = tqi_visible(&seen, way->causal, way->window, s->n_queries - 1, &later);
+    (void)tqi_visible(&seen, way->causal, way->window, 0, &from);
     cut.items_per_head = tqi_items_per_head(way, s->n_queries);
+    if (from >= to)
+        return cut;
     cut.first_tile = (uint32_t)tqi_divide(from, way->page_tokens);
     cut.n_tiles = (uint32_t)tqi_ceil(to, way->page_tokens) - cut.first_tile;
     return cut;

@@ -101,7 +101,7 @@ template <class T>
 TQI_INLINE typename T::Edge edge_of(const FastJob &job, const Item &i, uint32_t at, uint32_t tile,
                                     uint32_t lane) {
     const AttendJob &call = job.call;
-    tqi_segment s = fresh(&call.step.segments[i.segment]);
+    tqi_segment s = segment_of(call, i.segment);
     int64_t start = (int64_t)tile * FAST_TOKENS;
     const uint32_t last = i.rows.n_rows - 1;
     typename T::Edge e;

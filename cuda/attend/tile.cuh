@@ -14,23 +14,23 @@
 
 namespace tqi {
 
-/* What polar.cuh and sketch.cuh add to a tile: tables here, score_polar(), add_sketch(). */
+/* What polar.cuh and sketch.cuh add: tables here, score_polar(), add_sketch(). */
 template <int KF> struct KeyTables {
     TQI_INLINE void load(const Side &, uint32_t) {}
 };
 
 template <int KF, int VF, int NT_, int D_> struct Tile {
     static constexpr int NT = NT_, D = D_, J = D / 32, MB = D / 16, HEADS = NT * 4;
-    static constexpr bool K_INT = is_integer(KF), V_INT = is_integer(VF);
-    static constexpr int Q_WORDS = J * (K_INT ? (has_sketch(KF) ? 4 : 2) : 4);
+    static constexpr bool K_INT = is_integer(KF) && !is_polar(KF), V_INT = is_integer(VF);
     static constexpr bool SKETCH = has_sketch(KF);
+    static constexpr int SKETCH_AT = J * (K_INT ? 2 : 4), Q_WORDS = SKETCH_AT + SKETCH * 2 * J;
     static constexpr bool K_BF16 = KF == TQ_FORMAT_BF16, V_BF16 = VF == TQ_FORMAT_BF16;
     /* Whether pages come in two parts; with 16 rows the few warps have no time for it. */
     static constexpr bool SPLIT = NT < 4;
     using Layout = Blob<KF, VF, D>;
     using Edge = PageEdge<NT>;
 
-    uint32_t q[NT][Q_WORDS];
+    uint32_t q[NT][Q_WORDS]; /* the projection from SKETCH_AT on */
     float q_scale[NT];
     float q_half[NT]; /* what score sums lack: half the sum of q, less FLOAT_START */
     int start[4];     /* INT_START, as accumulators */
@@ -324,16 +324,16 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         float score[NT][8], vn[8];
         int valid = FAST_TOKENS;
         Weights w;
+        if constexpr (is_polar(KF))
+            score_polar(*this, s, score);
 #pragma unroll
-        for (int r = 0; r < GROUPS; r++) {
+        for (int r = 0; r < GROUPS && !is_polar(KF); r++) {
             float part[NT][4];
-            if constexpr (is_polar(KF))
-                score_polar(*this, s, r, part);
-            else if constexpr (K_INT)
+            if constexpr (K_INT)
                 score_int(s, r, part);
             else
                 score_float(s, r, part);
-            if constexpr (has_sketch(KF))
+            if constexpr (SKETCH)
                 add_sketch(*this, s, r, part);
 #pragma unroll
             for (int nt = 0; nt < NT; nt++)

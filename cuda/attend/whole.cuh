@@ -37,7 +37,7 @@ TQI_INLINE void find_full(const FastJob &job, const tqi_segment &s, Item &i) {
 TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item) {
     const AttendJob &call = job.call;
     tqi_cut cut = fresh(&call.schedule.cuts[segment]);
-    tqi_segment s = fresh(&call.step.segments[segment]);
+    tqi_segment s = segment_of(call, segment);
     Item i;
     i.segment = segment;
     i.item = item;
@@ -64,7 +64,7 @@ TQI_INLINE void prepare_item(const FastJob &job, const Item &i, uint32_t warp, u
     using Row = RowOfDim<T::D>;
     constexpr uint32_t per_warp = 32 / Row::LANES;
     const uint32_t warps = blockDim.x / 32;
-    tqi_segment s = fresh(&job.call.step.segments[i.segment]);
+    tqi_segment s = segment_of(job.call, i.segment);
 #pragma unroll 1
     for (uint32_t first = warp * per_warp; first < T::HEADS; first += warps * per_warp) {
         uint32_t r = first + lane / Row::LANES;
@@ -109,7 +109,7 @@ TQI_INLINE void merge_item(const FastJob &job, const Item &i, uint32_t *flag, ui
     constexpr uint32_t per_warp = 32 / Row::LANES;
     const uint32_t warps = blockDim.x / 32;
     tqi_pieces pieces = fresh(&job.call.schedule.pieces[i.index]);
-    tqi_segment s = fresh(&job.call.step.segments[i.segment]);
+    tqi_segment s = segment_of(job.call, i.segment);
     if (!is_last(job, i, pieces.n, flag))
         return;
 #pragma unroll 1

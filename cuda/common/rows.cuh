@@ -41,6 +41,14 @@ __device__ inline float replace_nonfinite(float x, int32_t dtype, uint32_t &bad)
     return magnitude > 0x7f800000u ? 0.0f : copysignf(largest_of(dtype), x);
 }
 
+/* A finite number in bf16 or f16, saturating. */
+__device__ inline uint16_t to_16_bits(uint32_t format, float x) {
+    float most = format == TQ_FORMAT_F16 ? 65504.0f : 3.38953139e38f;
+    x = fminf(fmaxf(x, -most), most);
+    return format == TQ_FORMAT_F16 ? __half_as_ushort(__float2half_rn(x))
+                                   : __bfloat16_as_ushort(__float2bfloat16_rn(x));
+}
+
 /* x - mean, kept finite. */
 __device__ inline float subtract_mean(float x, float mean) {
     float y = x - mean;

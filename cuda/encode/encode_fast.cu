@@ -102,12 +102,12 @@ const char *fast_encoder_name(uint32_t k_format, uint32_t v_format, const tqi_la
     return is_fast(k, v) ? find_entry(takes_keys(k) ? v : k)->name : nullptr;
 }
 
-bool encode_takes_groups(const Side side[2]) {
-    return is_fast(side[0].layout, side[1].layout);
+bool encode_takes_groups(const EncodeJob &job) {
+    return !job.rounds[0] && !job.rounds[1] && is_fast(job.side[0].layout, job.side[1].layout);
 }
 
 tq_status encode_fast_prepare(const Side side[2]) {
-    if (!encode_takes_groups(side))
+    if (!is_fast(side[0].layout, side[1].layout))
         return TQ_OK;
     const Entry *k = find_entry(side[0].layout);
     if (k)
@@ -117,7 +117,7 @@ tq_status encode_fast_prepare(const Side side[2]) {
 
 tq_status encode(const EncodeJob &job, cudaStream_t stream) {
     const Side *s = job.side;
-    if (!encode_takes_groups(s) || (job.slots && takes_keys(s[0].layout)))
+    if (!encode_takes_groups(job) || (job.slots && takes_keys(s[0].layout)))
         return encode_any(job, stream);
     FastEncodeJob f;
     f.job = job;

@@ -30,6 +30,7 @@ struct EncodeJob {
     uint32_t n_sms;
     uint32_t overlap;    /* the launch may overlap its predecessor */
     uint64_t *counts;    /* replaced NaNs, infinities */
+    uint32_t rounds[2];  /* format that elements are rounded to before they are coded; 0 = none */
     uint32_t aligned;    /* bit side: rows can be read 16 bytes at a time */
     uint32_t n_pages;    /* of this launch */
     uint64_t first_page; /* index in the sequence */
@@ -58,8 +59,9 @@ tq_status encode_any_prepare(uint32_t dim);
 tq_status encode_fast_prepare(const Side side[2]);
 /* The fastest kernels for the layer. */
 tq_status encode(const EncodeJob &job, cudaStream_t stream);
-/* Whether encode() wants pieces cut at token groups (else at pages only). */
-bool encode_takes_groups(const Side side[2]);
+/* Whether encode() wants pieces cut at token groups (else at pages only): the job's sides and
+ * rounds decide. */
+bool encode_takes_groups(const EncodeJob &job);
 /* Name of the fast kernel, NULL when encode_any() serves. */
 const char *fast_encoder_name(uint32_t k_format, uint32_t v_format, const tqi_layout &k,
                               const tqi_layout &v);

@@ -66,6 +66,12 @@ __device__ inline float largest_magnitude(const RowWork &r, uint32_t n) {
     return warp_max(v);
 }
 
+/* As a row that is kept in 16 bits has it. */
+__device__ inline float rounded(uint32_t format, float x) {
+    uint16_t h = to_16_bits(format, x);
+    return format == TQ_FORMAT_F16 ? f16_bits(h) : bf16_bits(h);
+}
+
 __device__ inline void load_row(const RowWork &r, const EncodeJob &job, uint32_t side,
                                 uint64_t token, uint32_t head) {
     const RowsIn &rows = job.rows[side];
@@ -74,6 +80,7 @@ __device__ inline void load_row(const RowWork &r, const EncodeJob &job, uint32_t
     uint32_t bad = 0, dim = s.layout.dim;
     for (uint32_t i = r.warp.rank; i < dim; i += 32) {
         float x = replace_nonfinite(load_element(rows.data, rows.dtype, at + i), rows.dtype, bad);
+        x = job.rounds[side] ? rounded(job.rounds[side], x) : x;
         r.x[i] = s.mean ? subtract_mean(x, s.mean[(size_t)head * dim + i]) : x;
     }
     bad = __reduce_add_sync(~0u, bad);
@@ -219,11 +226,8 @@ __device__ inline void encode_plain(const RowWork &r, const Side &s, uint8_t *bl
         float x = i < l.dim ? r.x[i] : 0;
         if (l.kind == TQI_KIND_FP8)
             blob[l.codes + e] = to_e4m3(x * inv_scale);
-        else if (s.format == TQ_FORMAT_BF16)
-            ((__nv_bfloat16 *)(blob + l.codes))[e] =
-                __float2bfloat16_rn(fminf(fmaxf(x, -3.38953139e38f), 3.38953139e38f));
         else
-            ((__half *)(blob + l.codes))[e] = __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f));
+            ((uint16_t *)(blob + l.codes))[e] = to_16_bits(s.format, x);
     }
 }
 

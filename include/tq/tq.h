@@ -270,8 +270,15 @@ typedef struct tq_context_config {
 #define TQ_CPU_AVX2 (UINT64_C(1) << 0)       /**< x86 AVX2 and FMA. */
 #define TQ_CPU_AVX512 (UINT64_C(1) << 1)     /**< x86 AVX-512 F, BW, DQ, VL. */
 #define TQ_CPU_AVX512VNNI (UINT64_C(1) << 2) /**< x86 AVX-512 VNNI and VBMI. */
-#define TQ_CPU_NEON (UINT64_C(1) << 32)      /**< Arm Advanced SIMD. */
-#define TQ_CPU_DOTPROD (UINT64_C(1) << 33)   /**< Arm dot product instructions. */
+/** x86 AMX-TILE and AMX-INT8, where Linux grants tiles to the process: tq_context_create() asks
+ *  for them (arch_prctl, ARCH_REQ_XCOMP_PERM) on a CPU that has them, unless this bit or one of
+ *  AVX-512 is disabled. Granted, they stay so until the process executes another program, for all
+ *  threads and children; signal stacks (sigaltstack) must then be as large as the system says
+ *  (AT_MINSIGSTKSZ, some 11 KB). Refused, this bit is not among tq_context_cpu_features(). */
+#define TQ_CPU_AMX (UINT64_C(1) << 3)
+#define TQ_CPU_AVXVNNI (UINT64_C(1) << 4)  /**< x86 AVX-VNNI. */
+#define TQ_CPU_NEON (UINT64_C(1) << 32)    /**< Arm Advanced SIMD. */
+#define TQ_CPU_DOTPROD (UINT64_C(1) << 33) /**< Arm dot product instructions. */
 
 /** @brief Creates a context.
  *  @param[in] config NULL for all defaults; copied, with the hooks it points to
@@ -477,7 +484,7 @@ typedef struct tq_cache_config {
     uint64_t seed;      /**< Of rotation and sketch; part of the identity of codes. */
     /** First tokens of a sequence that are kept in 16 bits beside their codes; rounded up to a
      *  multiple of 16, at most 2^20. The type is that of a layer's first append, bf16 for f32, or
-     *  of rows that were loaded or copied before. CPU only. */
+     *  of rows that were loaded or copied before. */
     uint32_t sink_tokens;
     /** Last tokens that are kept so, at most 2^20: codes are then made of the rows rounded to
      *  16 bits. A token leaves the window for ever: in tq_append() when the layer has got
@@ -499,7 +506,7 @@ typedef struct tq_footprint {
     uint64_t bytes_per_page;  /**< All layers and heads. */
     uint64_t host_bytes;      /**< Host memory of a cache with max_pages pages; see below. */
     uint64_t device_bytes;    /**< Device memory of a cache with max_pages pages. */
-    uint64_t protected_bytes; /**< Of these, pages for sink and recent tokens of max_seqs. */
+    uint64_t protected_bytes; /**< Of these, sink and recent tokens of max_seqs + 1. */
 } tq_footprint;
 
 /** @brief Tells what a cache would need, without creating it.
@@ -607,8 +614,8 @@ typedef int32_t tq_op;
 enum {
     TQ_OP_ENCODE_K = 0,   /**< Key rows to codes in a page. */
     TQ_OP_ENCODE_V = 1,   /**< Value rows to codes in a page. */
-    TQ_OP_SCORE = 2,      /**< Queries times key codes. */
-    TQ_OP_ACCUMULATE = 3, /**< Probabilities times value codes. */
+    TQ_OP_SCORE = 2,      /**< Queries times key codes, for one query row of a sequence. */
+    TQ_OP_ACCUMULATE = 3, /**< Probabilities times value codes, likewise. */
     TQ_OP_PREFILL = 4     /**< Both, for many query rows of a sequence. */
 };
 /** @brief Name of the kernel that runs, for instance "tqk_score_lm4_ref".
@@ -766,9 +773,11 @@ TQ_API TQ_WARN_UNUSED tq_status tq_attend(const tq_cache *cache, tq_seq seq, uin
  *  @param v rows [n_tokens][n_kv_heads] of v_head_dim elements to write, or NULL
  *  @retval TQ_ERR_NOT_FOUND no such sequence
  *  @retval TQ_ERR_INVALID_ARGUMENT tokens beyond the layer's length, bad rows or dtype
- *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed
+ *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed: k and v are as they were
+ *  @retval TQ_ERR_DEVICE k and v may be partly written
  *
- *  Rows come back in the caller's basis: un-rotated, with means added. */
+ *  Rows come back in the caller's basis: un-rotated, with means added; tokens that are kept in 16
+ *  bits as they are kept. */
 TQ_API tq_status tq_read_rows(const tq_cache *cache, tq_seq seq, uint32_t layer, uint64_t first,
                               uint32_t n_tokens, const tq_rows_out *k, const tq_rows_out *v);
 /** @brief Copies the stored bytes of one page and kv head to host memory. Synchronizing.
@@ -794,12 +803,17 @@ TQ_API tq_status tq_read_page(const tq_cache *cache, tq_seq seq, uint32_t layer,
  *  engines with a store of their own.
  *  @{ */
 
+/** Gains that make a coded row's inner product with the row itself exact, where otherwise its norm
+ *  is: scores then don't shrink, on average over seeds they are exact (EDEN, arXiv 2105.08339).
+ *  `int8`, `lm4`, `lm3`, `lm2`. Costs no byte, and half a microsecond a row when coding. */
+#define TQ_CODEC_UNBIASED 1u
+
 /** Configuration of a codec. */
 typedef struct tq_codec_config {
     uint32_t struct_size; /**< sizeof(tq_codec_config). */
     tq_format format;     /**< Required. */
     uint32_t dim;         /**< Required; the rule of tq_cache_config::head_dim, up to 4096. */
-    uint32_t flags;       /**< None yet; must be 0. */
+    uint32_t flags;       /**< TQ_CODEC_*. */
     uint64_t seed;        /**< Of rotation and sketch. */
 } tq_codec_config;
 
@@ -807,8 +821,9 @@ typedef struct tq_codec_config {
  *  @param ctx must outlive the codec; CPU only
  *  @param config copied @param[out] out the codec, owned by the caller
  *  @retval TQ_ERR_NOT_FOUND unknown format
- *  @retval TQ_ERR_INVALID_ARGUMENT bad dim
- *  @retval TQ_ERR_UNSUPPORTED the format can't rotate that dim, or the context is not CPU
+ *  @retval TQ_ERR_INVALID_ARGUMENT bad dim, unknown flags
+ *  @retval TQ_ERR_UNSUPPORTED the format can't rotate that dim, or has no unbiased gains, or the
+ *  context is not CPU
  *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed */
 TQ_API TQ_WARN_UNUSED tq_status tq_codec_create(tq_context *ctx, const tq_codec_config *config,
                                                 tq_codec **out);
@@ -842,7 +857,7 @@ TQ_API tq_status tq_codec_decode(const tq_codec *codec, uint64_t n_rows, const v
  *  elements that are not finite are replaced as in tq_codec_encode()
  *  @param n_rows rows @param codes as in tq_codec_decode()
  *  @param[out] dots n_rows estimates of query.row; unbiased for formats with
- *  ::TQ_FORMAT_UNBIASED_DOT
+ *  ::TQ_FORMAT_UNBIASED_DOT and for codecs with ::TQ_CODEC_UNBIASED
  *  @retval TQ_ERR_INVALID_ARGUMENT a NULL or bad rows
  *  @retval TQ_ERR_OUT_OF_MEMORY allocation failed */
 TQ_API tq_status tq_codec_dot(const tq_codec *codec, const tq_rows_in *query, uint64_t n_rows,

@@ -132,7 +132,8 @@ static tq_status add_seq(tq_batch *batch, const tq_batch_desc *desc, uint32_t in
 }
 
 static tq_status add_seqs(tq_batch *batch, const tq_batch_desc *desc) {
-    struct tqi_step step = {.seqs = batch->seqs, .n_seqs = desc->n_seqs};
+    struct tqi_step step = {
+        .seqs = batch->seqs, .n_seqs = desc->n_seqs, .exact_pool = batch->cache->seqs.exact.pool};
     batch->step = step;
     for (uint32_t i = 0; i < desc->n_seqs; i++) {
         tq_status status = add_seq(batch, desc, i);
@@ -209,12 +210,23 @@ tq_status tq_batch_plan(tq_batch *batch, const tq_batch_desc *desc, tq_stream st
 
 /* ---- commit and cancel ----------------------------------------------------------------- */
 
+/* Appends of a replayed graph, which nobody has noted. */
+static void note_replayed(const tq_batch *batch, uint32_t index, struct tqi_seq *seq) {
+    const struct tqi_seqs *seqs = &batch->cache->seqs;
+    const struct tqi_step_seq *s = &batch->seqs[index];
+    struct tqi_exact_append kept = {.length = s->length, .n = s->n_append, .step = 1};
+    for (uint32_t l = 0; l < seqs->n_layers; l++)
+        if (!(batch->layers[l] & TQI_LAYER_APPENDED))
+            tqi_exact_appended(&seqs->exact, &seq->exact, l, kept);
+}
+
 /* Ends the step with n_keep[i] tokens of sequence i, or n_append or none. */
 static void finish(tq_batch *batch, const uint32_t *n_keep, int keep_all) {
     struct tqi_seqs *seqs = &batch->cache->seqs;
     for (uint32_t i = 0; i < batch->step.n_seqs; i++) {
         const struct tqi_step_seq *s = &batch->seqs[i];
         uint32_t keep = n_keep ? n_keep[i] : keep_all ? s->n_append : 0;
+        note_replayed(batch, i, seq_at(batch, i));
         tqi_seq_set_length(seqs, seq_at(batch, i), s->length + keep);
     }
     let_go(batch, batch->step.n_seqs);

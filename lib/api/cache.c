@@ -56,7 +56,10 @@ static tq_status open_device(tq_cache *cache) {
                                        .n_q_heads = c->n_q_heads,
                                        .head_dim = c->head_dim,
                                        .v_head_dim = c->v_head_dim,
-                                       .max_pages = c->max_pages};
+                                       .max_pages = c->max_pages,
+                                       .n_layers = c->n_layers,
+                                       .page_tokens = c->page_tokens,
+                                       .keeps = tqi_exact_is_wanted(cache)};
     return cache->ctx->device.open(&cache->ctx->device, &config, &cache->state);
 }
 

@@ -51,11 +51,6 @@ static tq_status check_sizes(const tq_context *ctx, tq_cache_config *c) {
                 "sink_tokens, recent_tokens: %u and %u, at most %d can be kept in 16 bits",
                 c->sink_tokens, c->recent_tokens, MAX_PROTECTED);
     c->sink_tokens = (uint32_t)tqi_align_up(c->sink_tokens, TQI_EXACT_TOKENS);
-    if ((c->sink_tokens || c->recent_tokens) && !ctx->device.keeps_rows)
-        return tqi_fail(TQ_ERR_UNSUPPORTED,
-                        "sink_tokens, recent_tokens: device %s keeps no rows beside codes; "
-                        "boundary_layers and layer_formats work there",
-                        ctx->device.name);
     TQI_REQUIRE(c->max_pages || ctx->device.can_grow,
                 "max_pages: required on %s, whose pools can't grow", ctx->device.name);
     return TQ_OK;

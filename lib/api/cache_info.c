@@ -28,6 +28,14 @@ static tq_status add_kept_pages(const tq_cache *cache, uint64_t max_pages, uint6
     return TQ_OK;
 }
 
+/* What the device's state takes for pages that the cache lacks while it is measured. */
+static uint64_t entry_bytes(const tq_cache *cache, uint64_t max_pages) {
+    const struct tqi_device *device = &cache->ctx->device;
+    uint64_t kept = max_pages * (cache->config.page_tokens / TQI_EXACT_TOKENS);
+    return max_pages * device->entry_bytes +
+           (cache->seqs.exact.pool ? kept * device->kept_bytes : 0);
+}
+
 /* Builds the cache without its pages: what is left to count is the pool. */
 tq_status tq_cache_estimate(const tq_context *ctx, const tq_cache_config *config,
                             tq_footprint *out) {
@@ -49,8 +57,8 @@ tq_status tq_cache_estimate(const tq_context *ctx, const tq_cache_config *config
     int on_host = ctx->device.page_memory == TQ_MEM_HOST;
     page_memory += full.protected_bytes;
     full.host_bytes = cache->heap.host_bytes + tables + (on_host ? page_memory : 0);
-    full.device_bytes = cache->heap.device_bytes + (on_host ? 0 : page_memory) +
-                        max_pages * ctx->device.entry_bytes;
+    full.device_bytes =
+        cache->heap.device_bytes + (on_host ? 0 : page_memory) + entry_bytes(cache, max_pages);
     tq_cache_destroy(cache);
     if (status == TQ_OK)
         tqi_struct_out(out, &full, sizeof full);

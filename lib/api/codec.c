@@ -9,13 +9,17 @@ enum { MAX_CODEC_DIM = 4096, MAX_FAST_DIM = 1024 };
 tq_status tqi_codec_check(const tq_context *ctx, const tq_codec_config *c,
                           const struct tqi_format **format) {
     struct tqi_rotation split;
-    TQI_REQUIRE(c->flags == 0, "codec config: flags must be 0");
+    TQI_REQUIRE((c->flags & ~TQ_CODEC_UNBIASED) == 0, "codec config: unknown flags 0x%x", c->flags);
     if (ctx->device.page_memory != TQ_MEM_HOST)
         return tqi_fail(TQ_ERR_UNSUPPORTED, "codec: only CPU contexts have codecs");
     TQI_REQUIRE(c->format != 0, "format: required");
     *format = tqi_format_by_id(c->format);
     if (!*format)
         return tqi_fail(TQ_ERR_NOT_FOUND, "no format with id %u", c->format);
+    bool plain = (*format)->kind == TQI_KIND_LM || (*format)->kind == TQI_KIND_INT8;
+    if (c->flags & TQ_CODEC_UNBIASED && (!plain || (*format)->sketch))
+        return tqi_fail(TQ_ERR_UNSUPPORTED, "flags: format %s has no unbiased gains",
+                        (*format)->name);
     TQI_REQUIRE(c->dim >= 32 && c->dim <= MAX_CODEC_DIM && c->dim % TQI_POLAR_BLOCK == 0,
                 "dim: %u is not a multiple of 16 in 32 to %d", c->dim, MAX_CODEC_DIM);
     if (tqi_format_rotates(*format) && !tqi_rotation_split(c->dim, &split))
@@ -34,8 +38,9 @@ static void choose_kernels(tq_codec *codec, const struct tqi_kernels *kernels, u
     codec->rows.keys.layout = page.k;
     codec->rows.page_bytes = page.bytes;
     codec->rows.encode = tqi_kernels_encode(kernels, f->id);
-    codec->rows.score =
-        dim > MAX_FAST_DIM ? tqi_level_ref() : tqi_kernels_attend(kernels, f->id, v->id);
+    codec->rows.score = dim > MAX_FAST_DIM
+                            ? tqi_level_ref()
+                            : tqi_level_for(tqi_kernels_attend(kernels, f->id, v->id), 1);
 }
 
 static tq_status fill(tq_codec *codec, const tq_context *ctx, const tq_codec_config *c,
@@ -47,6 +52,7 @@ static tq_status fill(tq_codec *codec, const tq_context *ctx, const tq_codec_con
         return TQ_ERR_OUT_OF_MEMORY;
     codec->rows.row_bytes = tqi_row_layout_make(&layout, f, c->dim);
     tqi_rows_init(&codec->rows.rows, f, &layout, c->seed, codec->flips);
+    codec->rows.unbiased = (c->flags & TQ_CODEC_UNBIASED) != 0;
     choose_kernels(codec, &ctx->kernels, c->dim);
     return TQ_OK;
 }

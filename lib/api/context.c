@@ -49,7 +49,7 @@ tq_status tq_context_create(const tq_context_config *config, tq_context **out) {
     ctx->heap = heap;
     ctx->executor = executor;
     ctx->device = device;
-    ctx->cpu_features = tqi_cpu_features() & ~c.cpu_features_disabled;
+    ctx->cpu_features = tqi_cpu_features(~c.cpu_features_disabled);
     tqi_kernels_select(&ctx->kernels, ctx->cpu_features);
     *out = ctx;
     return TQ_OK;

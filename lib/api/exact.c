@@ -14,6 +14,13 @@ static int is_wanted(const tq_cache *cache, uint32_t layer) {
            !(is_16_bit(f.k_format) && is_16_bit(f.v_format));
 }
 
+uint32_t tqi_exact_is_wanted(const tq_cache *cache) {
+    for (uint32_t l = 0; l < cache->config.n_layers; l++)
+        if (is_wanted(cache, l))
+            return 1;
+    return 0;
+}
+
 static tq_format half_format(tq_dtype dtype) {
     return dtype == TQ_F16 ? TQ_FORMAT_F16 : TQ_FORMAT_BF16;
 }
@@ -35,13 +42,15 @@ tq_status tqi_exact_set_types(tq_cache *cache, uint32_t index, tq_dtype k, tq_dt
     TQI_TRY(device->select(device, &cache->ctx->kernels, exact, c->n_q_heads / c->n_kv_heads));
     l->layer.exact = exact;
     l->layer.rounds = c->recent_tokens != 0;
-    return device->set_layer(cache->state, &l->layer);
+    return device->set_exact(cache->state, &l->layer);
 }
 
-/* Pages that are there from the start: a window for every sequence, though a token is kept at
- * most once for every page that holds its codes. */
+/* Pages that are there from the start: a window for every sequence and, because an append writes
+ * the new window before the old one goes, one more; though a token is kept at most once for every
+ * page that holds its codes. */
 static uint64_t first_pages(const tq_cache_config *c) {
-    uint64_t windows = c->max_seqs * tqi_exact_pages(c->sink_tokens, c->recent_tokens);
+    uint64_t windows =
+        ((uint64_t)c->max_seqs + 1) * tqi_exact_pages(c->sink_tokens, c->recent_tokens);
     uint64_t most = c->max_pages * (c->page_tokens / TQI_EXACT_TOKENS);
     return windows < most ? windows : most;
 }
@@ -99,51 +108,4 @@ struct tqi_page_view tqi_exact_view_of_layer(const tq_cache *cache, uint32_t lay
     view.blob_bytes = cache->layers[layer].exact.page.bytes;
     view.page_tokens = TQI_EXACT_TOKENS;
     return view;
-}
-
-/* ---- reading ----------------------------------------------------------------------------- */
-
-static tq_rows_out rows_at(const tq_rows_out *rows, uint64_t token) {
-    tq_rows_out at = *rows;
-    int64_t size = rows->dtype == TQ_F32 ? 4 : 2;
-    at.data = (char *)rows->data + (int64_t)token * rows->token_stride * size;
-    return at;
-}
-
-/* Tokens [from, to) over what codes gave, from one page after the other. */
-static tq_status read_range(const tq_cache *cache, uint32_t layer, const struct tqi_exact_view *e,
-                            const struct tqi_decode_job *whole, uint64_t from, uint64_t to) {
-    uint64_t end = whole->first + whole->n_tokens;
-    from = from > whole->first ? from : whole->first;
-    to = to < end ? to : end;
-    while (from < to) {
-        uint64_t number = from / TQI_EXACT_TOKENS, next = (number + 1) * TQI_EXACT_TOKENS;
-        uint32_t page = tqi_exact_page(e, number);
-        struct tqi_decode_job job = {.layer = whole->layer->exact,
-                                     .view = tqi_exact_view_of_layer(cache, layer),
-                                     .first = from % TQI_EXACT_TOKENS,
-                                     .n_tokens = (uint32_t)((next < to ? next : to) - from)};
-        tq_rows_out k, v;
-        job.view.pages = &page;
-        if (whole->k) {
-            k = rows_at(whole->k, from - whole->first);
-            job.k = &k;
-        }
-        if (whole->v) {
-            v = rows_at(whole->v, from - whole->first);
-            job.v = &v;
-        }
-        TQI_TRY(cache->ctx->device.decode(cache->state, &job));
-        from += job.n_tokens;
-    }
-    return TQ_OK;
-}
-
-tq_status tqi_exact_read(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer,
-                         const struct tqi_decode_job *job) {
-    if (!cache->seqs.exact.pool || !job->layer->exact)
-        return TQ_OK;
-    struct tqi_exact_view e = tqi_exact_view_of(&cache->seqs.exact, &seq->exact, layer);
-    TQI_TRY(read_range(cache, layer, &e, job, 0, e.sinks));
-    return read_range(cache, layer, &e, job, e.start, UINT64_MAX);
 }

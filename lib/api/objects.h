@@ -111,14 +111,13 @@ struct tqi_page_view tqi_view_of(const tq_cache *cache, const struct tqi_seq *se
 
 /* Sets the 16-bit types of a layer whose tokens are kept; from its first append on they stay. */
 tq_status tqi_exact_set_types(tq_cache *cache, uint32_t layer, tq_dtype k, tq_dtype v);
+/* Whether tokens of some layer are. */
+uint32_t tqi_exact_is_wanted(const tq_cache *cache);
 /* The pool, after the layers have their first types. */
 tq_status tqi_exact_open(tq_cache *cache);
 /* Pages that the pool of a cache with max_pages has from the start. */
 uint64_t tqi_exact_first_pages(const tq_cache *cache, uint64_t max_pages);
 /* Where those pages lie; zeros for a layer without. */
 struct tqi_page_view tqi_exact_view_of_layer(const tq_cache *cache, uint32_t layer);
-/* Puts rows that are kept over those that a job has decoded. */
-tq_status tqi_exact_read(const tq_cache *cache, const struct tqi_seq *seq, uint32_t layer,
-                         const struct tqi_decode_job *job);
 
 #endif

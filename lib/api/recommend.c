@@ -1,5 +1,5 @@
-/* Advice. The rules are those of docs/ACCURACY.md, in one place; the figures are those of
- * formats.def. */
+/* Advice. The rules are those of docs/ACCURACY.md, in one place, what is said of speed is that of
+ * docs/PERFORMANCE.md; the figures are those of formats.def. */
 #include "tq/recommend.h"
 
 #include <math.h>
@@ -109,6 +109,9 @@ static const char *advice_of(const struct candidate *c, const tq_recommend_query
         return "as good as 16 bits in attention, 16 times less error than fp8 at its size";
     if (c->k->kind == TQI_KIND_F16BIT)
         return "nothing smaller keeps these limits";
+    if (c->k->kind == TQI_KIND_FP8 && q->device == TQ_DEVICE_CPU)
+        return "the least error within the budget, on a CPU at about the speed of 16 bits, since "
+               "e4m3 has to be converted";
     return "the least error within the budget";
 }
 
@@ -118,12 +121,12 @@ static void fill(const struct candidate *c, const tq_recommend_query *q, tq_reco
     full->page_tokens = PAGE_TOKENS;
     full->dot_error = c->k->dot_error;
     full->mse = c->v->mse;
-    tqi_format_text(
-        full->reason, sizeof full->reason,
-        "%s: %u.%02u bits per value at head_dim %u, score error %.3g, value error %.3g; "
-        "%s.",
-        c->variant->name, c->millibits / 1000, c->millibits % 1000 / 10, q->head_dim,
-        c->k->dot_error, sqrt(c->v->mse), advice_of(c, q));
+    tqi_format_text(full->reason, sizeof full->reason,
+                    "%s: %u.%02u bits per value at head_dim %u, so %.1f times fewer to read than "
+                    "16, score error "
+                    "%.3g, value error %.3g; %s.",
+                    c->variant->name, c->millibits / 1000, c->millibits % 1000 / 10, q->head_dim,
+                    16000.0 / c->millibits, c->k->dot_error, sqrt(c->v->mse), advice_of(c, q));
 }
 
 /* ---- query ------------------------------------------------------------------------------- */

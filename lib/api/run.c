@@ -143,6 +143,7 @@ tq_status tq_read_rows(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_
     TQI_CHECK_LAYER(cache, layer);
     const tq_cache_config *c = &cache->config;
     const struct tqi_seq *seq = tqi_seq_find(&cache->seqs, id);
+    struct tqi_exact_view exact;
     tq_rows_out k_rows, v_rows;
     if (!seq)
         return TQ_ERR_NOT_FOUND;
@@ -156,12 +157,16 @@ tq_status tq_read_rows(const tq_cache *cache, tq_seq id, uint32_t layer, uint64_
         TQI_TRY(tqi_check_rows_out("v", v, c->n_kv_heads, c->v_head_dim, &v_rows));
     struct tqi_decode_job job = {.layer = &cache->layers[layer].layer,
                                  .view = tqi_view_of(cache, seq, layer),
+                                 .exact_view = tqi_exact_view_of_layer(cache, layer),
                                  .first = first,
                                  .n_tokens = n_tokens,
                                  .k = k ? &k_rows : NULL,
                                  .v = v ? &v_rows : NULL};
-    TQI_TRY(cache->ctx->device.decode(cache->state, &job));
-    return tqi_exact_read(cache, seq, layer, &job);
+    if (cache->seqs.exact.pool && job.layer->exact) {
+        exact = tqi_exact_view_of(&cache->seqs.exact, &seq->exact, layer);
+        job.exact = &exact;
+    }
+    return cache->ctx->device.decode(cache->state, &job);
 }
 
 /* Tokens that exist, in place; zeros elsewhere. */

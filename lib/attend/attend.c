@@ -78,6 +78,8 @@ static void load_query(const struct tqi_attend_plan *p, const struct tqi_piece *
 struct task {
     const struct tqi_piece *piece;
     const struct tqi_part *part;
+    const struct tqi_level *level; /* for its number of rows */
+    size_t query_bytes;            /* of a prepared row */
     uint32_t head, n_heads, split, first_row, n_rows;
     uint64_t from, to;
 };
@@ -106,7 +108,7 @@ static const uint8_t *next_blob(const struct task *t, uint64_t page, uint32_t he
 static void attend_page(const struct tqi_attend_plan *p, struct workspace *w, const struct task *t,
                         uint64_t page, uint32_t head) {
     const struct tqi_layer *layer = t->part->layer;
-    const struct tqi_level *level = layer->attend;
+    const struct tqi_level *level = t->level;
     uint32_t page_tokens = t->part->view.page_tokens;
     struct tqi_sight spans[TQI_TILE_ROWS];
     uint64_t start = t->part->base + page * page_tokens;
@@ -118,7 +120,7 @@ static void attend_page(const struct tqi_attend_plan *p, struct workspace *w, co
     for (uint32_t r = 0; r < t->n_rows; r++)
         spans[r] = span_of(p, t, t->first_row + r, start + tile.first, n);
     tile.scale = layer->k_scale ? layer->k_scale[head] : 1;
-    const char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->part->query_bytes;
+    const char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->query_bytes;
     level->score[layer->k.format->id].run(&layer->k, &tile, queries, t->n_rows, page_tokens,
                                           w->scores, w->scratch);
     double scale = fabs(p->job->call.scale);
@@ -157,6 +159,8 @@ static struct task task_of(const struct tqi_attend_plan *p, uint32_t index) {
     t.n_heads = left < piece->task_heads ? left : piece->task_heads;
     t.first_row = tile * TQI_TILE_ROWS;
     t.n_rows = tile_rows(piece, tile);
+    t.level = tqi_level_for(t.part->layer->attend, t.n_rows);
+    t.query_bytes = t.level->query_bytes(&t.part->layer->k);
     t.from = (uint64_t)(t.part->first_split + t.split - t.part->at) * TQI_SPLIT_TOKENS;
     t.to = t.from + TQI_SPLIT_TOKENS;
     t.from = t.from > t.part->tokens.first ? t.from : t.part->tokens.first;
@@ -187,17 +191,16 @@ static double mean_score(const struct tqi_attend_plan *p, const struct tqi_piece
 static void start_head(const struct tqi_attend_plan *p, struct workspace *w, const struct task *t,
                        uint32_t head) {
     const struct tqi_layer *layer = t->part->layer;
-    char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->part->query_bytes;
+    char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->query_bytes;
     for (uint32_t r = 0; r < t->n_rows; r++) {
-        layer->attend->state_clear(&layer->v,
-                                   state_of(p, t->piece, head, t->split, t->first_row + r));
+        t->level->state_clear(&layer->v, state_of(p, t->piece, head, t->split, t->first_row + r));
         if (t->from >= t->to)
             continue;
         if (p->job->call.softcap > 0)
             w->shift[(head - t->head) * t->n_rows + r] =
                 mean_score(p, t->piece, t->part, head, t->first_row + r, w->row);
         load_query(p, t->piece, head, t->first_row + r, w->row);
-        layer->attend->prepare(&layer->k, w->row, queries + r * t->part->query_bytes);
+        t->level->prepare(&layer->k, w->row, queries + r * t->query_bytes);
     }
 }
 
@@ -276,9 +279,11 @@ static void walk(void *arg, uint32_t index, uint32_t worker) {
     struct workspace w = workspace_of(p, worker);
     for (uint32_t h = 0; h < t.n_heads; h++)
         start_head(p, &w, &t, t.head + h);
+    tqi_level_enter(t.level, t.n_rows);
     for (uint64_t page = first; t.from < t.to && base + page * page_tokens < t.to; page++)
         for (uint32_t h = 0; h < t.n_heads; h++)
             attend_page(p, &w, &t, page, t.head + h);
+    tqi_level_leave(t.level);
     if (t.piece->n_splits > 1)
         return;
     for (uint32_t h = 0; h < t.n_heads; h++)

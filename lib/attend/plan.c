@@ -9,13 +9,18 @@ static void raise(size_t *size, size_t to) {
     *size = to > *size ? to : *size;
 }
 
-static void measure_form(struct tqi_attend_plan *p, const struct tqi_layer *layer) {
-    const struct tqi_level *level = layer->attend;
+static void measure_level(struct tqi_attend_plan *p, const struct tqi_layer *layer,
+                          const struct tqi_level *level) {
     raise(&p->query_bytes, level->query_bytes(&layer->k));
     raise(&p->state_bytes, level->state_bytes(&layer->v));
     raise(&p->scores_bytes, (size_t)TQI_TILE_ROWS * layer->page.k.tokens * level->score_size);
     raise(&p->scratch_bytes, level->scratch_bytes(&layer->k));
     raise(&p->scratch_bytes, level->scratch_bytes(&layer->v));
+}
+
+static void measure_form(struct tqi_attend_plan *p, const struct tqi_layer *layer) {
+    measure_level(p, layer, layer->attend);
+    measure_level(p, layer, tqi_level_for(layer->attend, 1));
 }
 
 static void measure(struct tqi_attend_plan *p, const struct tqi_layer *layer) {
@@ -98,7 +103,6 @@ static void add_part(const struct tqi_attend_plan *p, struct tqi_piece *piece,
     part.first_split = (uint32_t)(part.tokens.first / TQI_SPLIT_TOKENS);
     part.n_splits =
         empty ? 1 : (uint32_t)tqi_div_up(part.tokens.last, TQI_SPLIT_TOKENS) - part.first_split;
-    part.query_bytes = part.layer->attend->query_bytes(&part.layer->k);
     part.at = piece->n_splits;
     piece->n_splits += part.n_splits;
     piece->parts[piece->n_parts++] = part;

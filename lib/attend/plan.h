@@ -30,7 +30,6 @@ struct tqi_part {
     uint64_t base;
     uint64_t written; /* slots of tokens before it hold anything */
     struct tqi_range tokens;
-    size_t query_bytes;
     uint32_t first_split, n_splits; /* those that some query of the sequence sees */
     uint32_t at;                    /* of its first split in the piece */
 };

@@ -4,12 +4,14 @@
 
 /* ---- kernels ----------------------------------------------------------------------------- */
 
-static void set_names(struct tqi_layer *layer) {
+/* The names of a step's kernels are those for one query token. */
+static void set_names(struct tqi_layer *layer, uint32_t group) {
+    const struct tqi_level *step = tqi_level_for(layer->attend, group);
     tq_format k = layer->k.format->id, v = layer->v.format->id;
     layer->kernel_name[TQ_OP_ENCODE_K] = layer->encode_k->encode[k].name;
     layer->kernel_name[TQ_OP_ENCODE_V] = layer->encode_v->encode[v].name;
-    layer->kernel_name[TQ_OP_SCORE] = layer->attend->score[k].name;
-    layer->kernel_name[TQ_OP_ACCUMULATE] = layer->attend->accumulate[v].name;
+    layer->kernel_name[TQ_OP_SCORE] = step->score[k].name;
+    layer->kernel_name[TQ_OP_ACCUMULATE] = step->accumulate[v].name;
     layer->kernel_name[TQ_OP_PREFILL] = layer->attend->score[k].name;
 }
 
@@ -17,14 +19,13 @@ static tq_status select_kernels(const struct tqi_device *device, const struct tq
                                 struct tqi_layer *layer, uint32_t group) {
     const struct tqi_format *k = layer->k.format, *v = layer->v.format;
     (void)device;
-    (void)group; /* the CPU tiles query rows: every group works */
     layer->encode_k = tqi_kernels_encode(kernels, k->id);
     layer->encode_v = tqi_kernels_encode(kernels, v->id);
     layer->attend = tqi_kernels_attend(kernels, k->id, v->id);
     if (!layer->encode_k || !layer->encode_v || !layer->attend)
         return tqi_fail(TQ_ERR_UNSUPPORTED, "no CPU kernel for K format %s with V format %s",
                         k->name, v->name);
-    set_names(layer);
+    set_names(layer, group);
     return TQ_OK;
 }
 
@@ -220,12 +221,12 @@ void tqi_cpu_device(struct tqi_device *out) {
         .name = "cpu",
         .page_memory = TQ_MEM_HOST,
         .can_grow = 1,
-        .keeps_rows = 1,
         .select = select_kernels,
         .open = open_state,
         .close = close_state,
         .set_layer = set_layer,
         .unset_layer = unset_layer,
+        .set_exact = set_layer, /* scratch for both forms */
         .counts = counts,
         .reset = reset,
         .measure_means = measure_means,

@@ -1,3 +1,6 @@
+#if defined(TQI_HAVE_AMX) && defined(__linux__)
+#define _DEFAULT_SOURCE /* syscall() */
+#endif
 #include "device/device.h"
 
 #if defined(__aarch64__) && defined(__linux__)
@@ -15,16 +18,49 @@ static int has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+
+static int has_avx_vnni(void) {
+#ifdef TQI_HAVE_AVXVNNI
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
+           __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVXVNNI);
+#else
+    return 0;
+#endif
+}
+
+#if defined(TQI_HAVE_AMX) && defined(__linux__) && defined(__LP64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+
+/* Linux saves tiles, 8 KB a thread, for processes that have asked; it refuses where the CPU or
+ * the hypervisor lacks them or a signal stack of the process is too small. Asking again is
+ * harmless, from any thread. */
+static int has_tiles(void) {
+    unsigned a, b, c, d, want = bit_AMX_TILE | bit_AMX_INT8;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & want) == want &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+#else
+static int has_tiles(void) {
+    return 0;
+}
+#endif
 #endif
 
 /* The compiler's own test, which also asks whether the operating system saves the
  * registers. Every instruction flag of a level (tools/make/lib.mk) is asked for here. */
-uint64_t tqi_cpu_features(void) {
+uint64_t tqi_cpu_features(uint64_t wanted) {
     uint64_t features = 0;
 #if defined(__x86_64__) && defined(__GNUC__)
+    const uint64_t vectors = TQ_CPU_AVX2 | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
         features |= TQ_CPU_AVX2;
+    if ((features & TQ_CPU_AVX2) && has_avx_vnni())
+        features |= TQ_CPU_AVXVNNI;
     if ((features & TQ_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
@@ -32,6 +68,8 @@ uint64_t tqi_cpu_features(void) {
     if ((features & TQ_CPU_AVX512) && __builtin_cpu_supports("avx512vnni") &&
         __builtin_cpu_supports("avx512vbmi"))
         features |= TQ_CPU_AVX512VNNI;
+    if ((wanted & TQ_CPU_AMX) && (features & wanted & vectors) == vectors && has_tiles())
+        features |= TQ_CPU_AMX;
 #elif defined(__aarch64__)
     features |= TQ_CPU_NEON; /* part of the base architecture */
 #ifdef __linux__
@@ -39,5 +77,5 @@ uint64_t tqi_cpu_features(void) {
         features |= TQ_CPU_DOTPROD;
 #endif
 #endif
-    return features;
+    return features & wanted;
 }

@@ -24,6 +24,8 @@ struct tqi_device_config {
     uint32_t n_kv_heads, n_q_heads;
     uint32_t head_dim, v_head_dim;
     uint64_t max_pages; /* of the pool */
+    uint32_t n_layers, page_tokens;
+    uint32_t keeps; /* some tokens are kept in 16 bits beside their codes */
 };
 
 /* Rows to measure the channel means of. */
@@ -38,10 +40,11 @@ struct tqi_device {
     int32_t index;          /* ordinal of the GPU */
     tq_memory page_memory;  /* where pages live */
     uint32_t can_grow;      /* pools without max_pages */
-    uint32_t keeps_rows;    /* 16-bit rows of some tokens beside their codes */
     uint32_t flags;         /* TQ_CONTEXT_* */
     uint32_t arithmetics;   /* of CUDA: kinds of kernels that the GPU runs */
     uint32_t entry_bytes;   /* device memory that a state takes for every page of the pool */
+    uint32_t kept_bytes;    /* and for every page of tokens in 16 bits that could be, where it keeps
+                               some */
     tq_allocator allocator; /* hooks of contexts that bring none; alloc NULL = the C library's */
     /* TQ_ERR_UNSUPPORTED with the reason when the layer has no kernel here; else fills
      * kernels and names of the layer. group: query heads per kv head. */
@@ -54,6 +57,9 @@ struct tqi_device {
     /* Takes in a layer's constants: at creation, and when means or scales have changed. */
     tq_status (*set_layer)(void *state, struct tqi_layer *layer);
     void (*unset_layer)(void *state, struct tqi_layer *layer);
+    /* Takes in the types of the rows that a layer keeps in 16 bits, also before its set_layer().
+     * Waits for nothing. */
+    tq_status (*set_exact)(void *state, struct tqi_layer *layer);
     /* Counts of replaced elements since open or the last reset. Synchronizing. */
     tq_status (*counts)(void *state, struct tqi_nonfinite *out);
     tq_status (*reset)(void *state);
@@ -107,8 +113,9 @@ tq_status tqi_cuda_device(int32_t index, uint32_t flags, struct tqi_device *out)
 /* Whether the CUDA kernels of this build know a format. */
 int tqi_cuda_has_format(tq_format f);
 
-/* TQ_CPU_* bits that this CPU and operating system offer. */
-uint64_t tqi_cpu_features(void);
+/* TQ_CPU_* bits of `wanted` that this CPU and operating system offer. With TQ_CPU_AMX it asks
+ * Linux for the use of tiles, on behalf of the process. */
+uint64_t tqi_cpu_features(uint64_t wanted);
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,7 @@
 #define TQI_DEVICE_STEP_H
 
 #include "attend/call.h"
+#include "page/pool.h"
 
 /* One sequence of a step. */
 struct tqi_step_seq {
@@ -32,8 +33,9 @@ struct tqi_step_seq {
 /* What plan() gets. It and what it points at stay as they are until the next plan. */
 struct tqi_step {
     const struct tqi_step_seq *seqs;
-    uint32_t n_seqs;                  /* at most max_seqs of open_batch() */
-    uint32_t append_rows, query_rows; /* of all sequences; each at most max_tokens */
+    uint32_t n_seqs;                   /* at most max_seqs of open_batch() */
+    uint32_t append_rows, query_rows;  /* of all sequences; each at most max_tokens */
+    const struct tqi_pool *exact_pool; /* of tokens kept in 16 bits; NULL = none are */
 };
 
 struct tqi_step_append {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "encode/codec_gain.h"
 #include "encode/codec_page.h"
 #include "encode/encode.h"
 
@@ -36,6 +37,8 @@ void tqi_codec_encode_rows(const struct tqi_codec_rows *c, uint64_t n, const tq_
         memset(code, 0, c->row_bytes); /* bits of padding dims are zero */
         c->encode->load(tqi_row_in(rows, i, 0), rows->dtype, c->rows.layout.dim, NULL, x, &ignored);
         c->encode->encode[c->rows.format->id].run(&c->rows, 1, x, code, 0);
+        if (c->unbiased)
+            tqi_codec_unbias(&c->rows, x, code);
     }
 }
 
@@ -86,8 +89,10 @@ void tqi_codec_dot_rows(const struct tqi_codec_rows *c, const tq_rows_in *query,
     char *kernel = page + tqi_align_up(c->page_bytes, 64);
     c->score->load(query->data, query->dtype, c->rows.layout.dim, NULL, row, &ignored);
     c->score->prepare(&c->keys, row, prepared);
+    tqi_level_enter(c->score, 1);
     if (c->score->score_size == sizeof(double))
         dot_reference(c, prepared, n, codes, dots, kernel);
     else
         dot_pages(c, prepared, n, codes, dots, (uint8_t *)page, kernel);
+    tqi_level_leave(c->score);
 }

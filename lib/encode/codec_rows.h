@@ -10,6 +10,7 @@ struct tqi_codec_rows {
     struct tqi_rows keys; /* the same as keys of a page, see codec_page.h */
     size_t page_bytes;
     const struct tqi_level *encode, *score;
+    bool unbiased; /* gains by codec_gain.h */
 };
 
 /* Bytes of scratch for each of the calls below. */

@@ -9,7 +9,10 @@
 struct tqi_decode_job {
     const struct tqi_layer *layer;
     struct tqi_page_view view;
-    uint64_t first; /* token */
+    struct tqi_page_view exact_view;    /* of pages for layer->exact; pages and length unused */
+    const struct tqi_exact_view *exact; /* tokens kept in 16 bits, which are read as they are; or
+                                           NULL */
+    uint64_t first;                     /* token */
     uint32_t n_tokens;
     const tq_rows_out *k, *v;    /* strides resolved; NULL = not wanted */
     const struct tqi_heap *heap; /* filled by the CPU device */

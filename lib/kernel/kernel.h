@@ -29,7 +29,8 @@ typedef void tqi_load_fn(const void *row, tq_dtype dtype, uint32_t dim, const fl
 typedef void tqi_store_fn(const double *row, uint32_t dim, tq_dtype dtype, void *out);
 
 /* Codes one row into `token` of a blob. x has room for the level's encode_scratch()
- * floats, the row first; it is destroyed. scale: of fp8, its reciprocal. */
+ * floats, the row first; of lm and int8 it ends as the rotated row, times a power of two where it
+ * was out of range, else it is destroyed. scale: of fp8, its reciprocal. */
 typedef void tqi_encode_fn(const struct tqi_rows *rows, float inv_scale, float *x, uint8_t *blob,
                            uint32_t token);
 
@@ -41,6 +42,11 @@ struct tqi_tile {
     float scale;
     const uint8_t *next;
 };
+
+/* Around all scores and sums of a level by one thread with the same number of query rows: sets up
+ * and gives back what the level keeps in the thread. NULL = nothing. */
+typedef void tqi_enter_fn(uint32_t n_rows);
+typedef void tqi_leave_fn(void);
 
 /* One query row to the level's form, in the basis of the codes. */
 typedef void tqi_prepare_fn(const struct tqi_rows *k, const float *row, void *query);
@@ -105,6 +111,12 @@ struct tqi_level {
     size_t (*scratch_bytes)(
         const struct tqi_rows *rows); /* for score, accumulate, finish, decode */
     size_t (*encode_scratch)(const struct tqi_rows *rows); /* floats */
+    /* The level that is faster for up to few_rows query rows, with the same formats, states and
+     * bits of the result; NULL and 0 = none. */
+    const struct tqi_level *(*few)(void);
+    uint32_t few_rows;
+    tqi_enter_fn *enter;
+    tqi_leave_fn *leave;
     tqi_load_fn *load;
     tqi_store_fn *store;
     tqi_prepare_fn *prepare;
@@ -127,6 +139,20 @@ struct tqi_kernels {
     const struct tqi_level *level[TQI_LEVEL_LIMIT];
 };
 
+/* What runs for so many query rows where a level has been picked. */
+static inline const struct tqi_level *tqi_level_for(const struct tqi_level *level,
+                                                    uint32_t n_rows) {
+    return n_rows <= level->few_rows ? level->few() : level;
+}
+static inline void tqi_level_enter(const struct tqi_level *level, uint32_t n_rows) {
+    if (level->enter)
+        level->enter(n_rows);
+}
+static inline void tqi_level_leave(const struct tqi_level *level) {
+    if (level->leave)
+        level->leave();
+}
+
 /* Fills the table with the levels whose features are all in `features`. */
 void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features);
 /* Level for coding rows of a format / for attention over a pair; NULL when no level
@@ -136,8 +162,10 @@ const struct tqi_level *tqi_kernels_attend(const struct tqi_kernels *kernels, tq
                                            tq_format v);
 /* The levels. */
 const struct tqi_level *tqi_level_ref(void);
-const struct tqi_level *tqi_level_avx512(void); /* x86-64 only */
-const struct tqi_level *tqi_level_avx2(void);   /* x86-64 only */
-const struct tqi_level *tqi_level_neon(void);   /* AArch64 only */
+const struct tqi_level *tqi_level_amx(void);     /* x86-64 only, TQI_HAVE_AMX */
+const struct tqi_level *tqi_level_avx512(void);  /* x86-64 only */
+const struct tqi_level *tqi_level_avxvnni(void); /* x86-64 only, TQI_HAVE_AVXVNNI */
+const struct tqi_level *tqi_level_avx2(void);    /* x86-64 only */
+const struct tqi_level *tqi_level_neon(void);    /* AArch64 only */
 
 #endif

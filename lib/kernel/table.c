@@ -6,7 +6,13 @@ void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features) {
     /* Best first. */
     const struct tqi_level *all[] = {
 #if defined(__x86_64__) && defined(__GNUC__)
+#ifdef TQI_HAVE_AMX
+        tqi_level_amx(),
+#endif
         tqi_level_avx512(),
+#ifdef TQI_HAVE_AVXVNNI
+        tqi_level_avxvnni(),
+#endif
         tqi_level_avx2(),
 #elif defined(__aarch64__) && defined(__GNUC__)
         tqi_level_neon(),

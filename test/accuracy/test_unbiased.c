@@ -21,6 +21,7 @@ struct pair {
     tq_format format, base;
     size_t d;
     bool sparse;
+    uint32_t flags; /* of the format's codec */
 };
 
 struct sample {
@@ -34,7 +35,14 @@ struct codecs {
 };
 
 static struct codecs open_codecs(const struct pair *p, uint64_t seed) {
-    return (struct codecs){acc_codec(p->format, p->d, seed), acc_codec(p->base, p->d, seed)};
+    tq_codec_config c = {.struct_size = sizeof c,
+                         .format = p->format,
+                         .dim = (uint32_t)p->d,
+                         .flags = p->flags,
+                         .seed = seed};
+    struct codecs opened = {NULL, acc_codec(p->base, p->d, seed)};
+    OK(tq_codec_create(acc_context(), &c, &opened.format));
+    return opened;
 }
 
 static void close_codecs(struct codecs *c) {
@@ -223,7 +231,7 @@ static void test_without_sketch(void **state) {
                                         TQ_FORMAT_POLAR};
     (void)state;
     for (size_t i = 0; i < 4; i++) {
-        struct pair p = {formats[i], formats[i], 128, false};
+        struct pair p = {formats[i], formats[i], 128, false, 0};
         struct result r = gather(&p);
         double mse = 0, slope = slope_of(&r.total), error = slope_error(&r.total);
         for (uint32_t f = 0; f < tq_format_count(); f++)
@@ -235,6 +243,17 @@ static void test_without_sketch(void **state) {
                 acc_format_name(formats[i]));
         if (FEWER == 1)
             AT_MOST(slope, 1 - 5 * error, "%s is biased", acc_format_name(formats[i]));
+    }
+}
+
+/* Gains that make <x^, x> = ||x||^2 take the shrinking away, with less variance than a sketch. */
+static void test_unbiased_gains(void **state) {
+    static const tq_format formats[] = {TQ_FORMAT_LM4, TQ_FORMAT_LM3, TQ_FORMAT_LM2};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct pair p = {formats[i], formats[i], 128, false, TQ_CODEC_UNBIASED};
+        struct result r = gather(&p);
+        check_tally(acc_format_name(formats[i]), "gains", &r.total);
     }
 }
 
@@ -323,10 +342,10 @@ static void test_variance(void **state) {
                 "%s: variance against the formula", name);
 }
 
-#define CASES(d, sparse)                                 \
-    {TQ_FORMAT_POLAR_QJL, TQ_FORMAT_POLAR, d, sparse},   \
-        {TQ_FORMAT_LM3_QJL, TQ_FORMAT_LM3, d, sparse}, { \
-        TQ_FORMAT_LM2_QJL, TQ_FORMAT_LM2, d, sparse      \
+#define CASES(d, sparse)                                    \
+    {TQ_FORMAT_POLAR_QJL, TQ_FORMAT_POLAR, d, sparse, 0},   \
+        {TQ_FORMAT_LM3_QJL, TQ_FORMAT_LM3, d, sparse, 0}, { \
+        TQ_FORMAT_LM2_QJL, TQ_FORMAT_LM2, d, sparse, 0      \
     }
 
 #define ROW(name, at) \
@@ -342,8 +361,8 @@ static void test_variance(void **state) {
 int main(void) {
     static struct pair pairs[] = {CASES(64, false), CASES(128, false), CASES(64, true),
                                   CASES(128, true)};
-    const struct CMUnitTest tests[] = {ROWS(ROW), ROWS(VARIANCE_ROW),
-                                       cmocka_unit_test(test_without_sketch),
-                                       cmocka_unit_test(test_flags)};
+    const struct CMUnitTest tests[] = {
+        ROWS(ROW), ROWS(VARIANCE_ROW), cmocka_unit_test(test_without_sketch),
+        cmocka_unit_test(test_unbiased_gains), cmocka_unit_test(test_flags)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

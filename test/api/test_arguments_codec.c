@@ -40,8 +40,16 @@ static void test_create(void **state) {
         refuse_codec(&c, TQ_ERR_NOT_FOUND, "format");
     }
     c = codec_config(TQ_FORMAT_LM4, DIM);
-    c.flags = 1;
+    c.flags = 2;
     refuse_codec(&c, TQ_ERR_INVALID_ARGUMENT, "flags");
+    for (uint32_t f = 0; f < tq_format_count(); f++) {
+        tq_format id = format_at(f).id;
+        c = codec_config(id, DIM);
+        c.flags = TQ_CODEC_UNBIASED;
+        if (id != TQ_FORMAT_INT8 && id != TQ_FORMAT_LM4 && id != TQ_FORMAT_LM3 &&
+            id != TQ_FORMAT_LM2)
+            refuse_codec(&c, TQ_ERR_UNSUPPORTED, "flags");
+    }
     c = codec_config(0, DIM); /* required */
     refuse_codec(&c, TQ_ERR_INVALID_ARGUMENT, "format");
     for (uint32_t f = 0; f < tq_format_count(); f++)

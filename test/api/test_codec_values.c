@@ -90,8 +90,8 @@ static void test_close_to_rows(void **state) {
 enum { DOT_ROWS = 37 };
 
 /* CPU features that a context does without, and its codecs. */
-static const uint64_t without[] = {0, TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI, UINT64_MAX};
-enum { REFERENCE = 2 };
+static const uint64_t without[] = {0, TQ_CPU_AMX, TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI, UINT64_MAX};
+enum { REFERENCE = 3 };
 
 /* Of the kernels that may run: the reference for long rows and without features. */
 static double tolerance_of(const tq_format_info *format, uint32_t dim, size_t level) {

@@ -9,8 +9,13 @@
 enum { HEADS = 2, GROUP = 3, TOKENS = 70, QUERIES = 2 };
 #define INTEGER_TOLERANCE 2e-4
 
-static const uint64_t choices[] = {0, TQ_CPU_AVX512VNNI, TQ_CPU_AVX512VNNI | TQ_CPU_AVX512,
+static const uint64_t choices[] = {0,
+                                   TQ_CPU_AMX,
+                                   TQ_CPU_AVX512VNNI,
+                                   TQ_CPU_AVX512VNNI | TQ_CPU_AVX512,
+                                   TQ_CPU_AVX512VNNI | TQ_CPU_AVX512 | TQ_CPU_AVXVNNI,
                                    UINT64_MAX};
+enum { FUSED = 3, REFERENCE = COUNT(choices) - 1 }; /* with AVX-VNNI; AVX2 is the next */
 
 /* A cache whose context does without some features. */
 static void open_without(struct rig *r, const tq_cache_config *c, uint64_t disabled) {
@@ -51,10 +56,13 @@ static void check_variant(tq_variant_info variant, uint32_t dim) {
         a[i] = ask_make(&r[i], QUERIES, TQ_ATTEND_CAUSAL, &rng);
         ask(&r[i], seq[i], 0, &a[i]);
     }
-    JUSTIFIED(judge(&r[3], seq[3], 0, &a[3]), "%s: reference kernels", variant.name);
+    JUSTIFIED(judge(&r[REFERENCE], seq[REFERENCE], 0, &a[REFERENCE]), "%s: reference kernels",
+              variant.name);
+    /* One or two instructions for a multiply-add: the integers are the same. */
+    check_answer(&r[FUSED + 1], seq[FUSED + 1], 0, &a[FUSED], "AVX2 as AVX-VNNI");
     for (size_t i = 0; i < COUNT(choices); i++) {
-        check_near(&r[i], &a[i], &a[3], variant.name);
-        check_same_pages(&r[i], seq[i], &r[3], seq[3], 0, TOKENS, variant.name);
+        check_near(&r[i], &a[i], &a[REFERENCE], variant.name);
+        check_same_pages(&r[i], seq[i], &r[REFERENCE], seq[REFERENCE], 0, TOKENS, variant.name);
     }
     for (size_t i = 0; i < COUNT(choices); i++) {
         ask_free(&a[i]);
@@ -107,9 +115,93 @@ static void test_kernel_names(void **state) {
         }
 }
 
+/* Tiles only on top of AVX-512; a context without them runs other kernels, and says so. */
+static void test_tiles(void **state) {
+    (void)state;
+    tq_cache_config c = plain_config(TQ_VARIANT_4BIT_NC, 128, 1, 1);
+    static const uint64_t without[] = {0, TQ_CPU_AMX, TQ_CPU_AVX512VNNI, TQ_CPU_AVX512,
+                                       TQ_CPU_AVX2};
+    const uint64_t vectors = TQ_CPU_AVX2 | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
+    for (size_t i = 0; i < COUNT(without); i++) {
+        struct rig r = {0};
+        open_without(&r, &c, without[i]);
+        uint64_t features = tq_context_cpu_features(r.ctx);
+        const char *name = tq_cache_kernel_name(r.cache, 0, TQ_OP_PREFILL);
+        assert_int_equal(features & without[i], 0);
+        if (features & TQ_CPU_AMX)
+            assert_int_equal(features & vectors, vectors);
+        CHECK((strstr(name, "_amx") != NULL) == ((features & TQ_CPU_AMX) != 0),
+              "%s with the features 0x%llx", name, (unsigned long long)features);
+        rig_close(&r);
+    }
+}
+
+/* AVX-VNNI on top of AVX2 and below AVX-512. */
+static void test_fused_products(void **state) {
+    (void)state;
+    tq_cache_config c = plain_config(TQ_VARIANT_4BIT_NC, 128, 1, 1);
+    static const uint64_t without[] = {TQ_CPU_AVX512, TQ_CPU_AVX512 | TQ_CPU_AVXVNNI,
+                                       TQ_CPU_AVX512 | TQ_CPU_AVX2};
+    for (size_t i = 0; i < COUNT(without); i++) {
+        struct rig r = {0};
+        open_without(&r, &c, without[i]);
+        uint64_t features = tq_context_cpu_features(r.ctx);
+        int fused = (features & TQ_CPU_AVXVNNI) && (features & TQ_CPU_AVX2);
+        const char *score = tq_cache_kernel_name(r.cache, 0, TQ_OP_SCORE);
+        const char *sum = tq_cache_kernel_name(r.cache, 0, TQ_OP_ACCUMULATE);
+        assert_int_equal(features & without[i], 0);
+        CHECK((strstr(score, "_avxvnni") != NULL) == fused, "%s with the features 0x%llx", score,
+              (unsigned long long)features);
+        CHECK((strstr(sum, "_avxvnni") != NULL) == fused, "%s with the features 0x%llx", sum,
+              (unsigned long long)features);
+        rig_close(&r);
+    }
+}
+
+/* Whether this thread's tiles hold anything that the system would have to save. */
+static int tiles_in_use(void) {
+#if defined(__x86_64__)
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
+    return (low >> 17 & 3) != 0;
+#else
+    return 0;
+#endif
+}
+
+/* Calls leave no tiles behind. The test of tiles itself is tested: it sees tiles that are set. */
+static void test_tiles_are_released(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < tq_variant_count(); i++) {
+        tq_cache_config c = plain_config(variant_at(i).id, 128, 1, 1);
+        struct rig r = {0};
+        struct rng rng = {1};
+        open_without(&r, &c, 0);
+        if (!(tq_context_cpu_features(r.ctx) & TQ_CPU_AMX)) {
+            rig_close(&r);
+            skip();
+        }
+        tq_seq seq = rig_seq(&r);
+        rig_append_random(&r, seq, 0, TOKENS, &rng);
+        struct asked a = ask_make(&r, 1, 0, &rng);
+        ask(&r, seq, 0, &a);
+        assert_int_equal(tiles_in_use(), 0);
+        ask_free(&a);
+        rig_close(&r);
+    }
+#ifdef TQI_HAVE_AMX
+    static const uint8_t shapes[64] __attribute__((aligned(64))) = {[0] = 1, [16] = 64, [48] = 16};
+    __asm__ volatile("ldtilecfg %0" ::"m"(shapes));
+    int in_use = tiles_in_use();
+    __asm__ volatile("tilerelease");
+    assert_int_equal(in_use, 1);
+#endif
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_features),
+        cmocka_unit_test(test_tiles),          cmocka_unit_test(test_tiles_are_released),
+        cmocka_unit_test(test_fused_products), cmocka_unit_test(test_without_features),
         cmocka_unit_test(test_kernel_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,8 +121,9 @@ static void test_footprint(void **state) {
     c.max_pages = 64;
     rig_open(&r, &c);
     OK(tq_cache_estimate(r.ctx, &c, &f));
-    /* a page of sinks, eight of a window for each sequence; K and V, both layers, 16 tokens */
-    assert_int_equal(f.protected_bytes, SEQS * 9 * 16 * (DIM + V_DIM) * 2 * HEADS * LAYERS);
+    /* a page of sinks, eight of a window for each sequence and one more; K and V, both layers, 16
+     * tokens */
+    assert_int_equal(f.protected_bytes, (SEQS + 1) * 9 * 16 * (DIM + V_DIM) * 2 * HEADS * LAYERS);
     assert_int_equal(f.host_bytes, rig_stats(&r).host_bytes);
     assert_int_equal(rig_stats(&r).protected_bytes, 0);
     tq_seq seq = rig_seq(&r);
@@ -181,6 +182,40 @@ static void test_allocations_fail(void **state) {
     }
     snapshot_free(&r, &before);
     free(k);
+    rig_close(&r);
+}
+
+/* Every allocation of a read fails once: no row of the outputs is written, whatever the tokens
+ * are kept as. */
+static void test_failed_reads(void **state) {
+    enum { N = 70, K = N * HEADS * DIM, V = N * HEADS * V_DIM };
+    struct rig r = {0};
+    struct rng rng = {61};
+    tq_cache_config c = config_of(16, 20);
+    static float want_k[K], want_v[V], k[K], v[V], untouched[K];
+    tq_rows_out k_rows = {.data = k, .dtype = TQ_F32}, v_rows = {.data = v, .dtype = TQ_F32};
+    (void)state;
+    rig_open(&r, &c);
+    tq_seq seq = rig_seq(&r);
+    rig_append_random(&r, seq, 0, N, &rng);
+    rig_read(&r, seq, 0, 0, N, want_k, want_v);
+    memset(untouched, 0xa5, sizeof untouched);
+    uint64_t fail = 1;
+    for (;; fail++) {
+        memcpy(k, untouched, sizeof k);
+        memcpy(v, untouched, sizeof v);
+        test_heap_fail(&r.heap, fail);
+        tq_status status = tq_read_rows(r.cache, seq, 0, 0, N, &k_rows, &v_rows);
+        test_heap_fail(&r.heap, 0);
+        if (status == TQ_OK)
+            break;
+        assert_int_equal(status, TQ_ERR_OUT_OF_MEMORY);
+        assert_memory_equal(k, untouched, sizeof k);
+        assert_memory_equal(v, untouched, sizeof v);
+    }
+    assert_true(fail > 1);
+    assert_memory_equal(k, want_k, sizeof k);
+    assert_memory_equal(v, want_v, sizeof v);
     rig_close(&r);
 }
 
@@ -277,6 +312,7 @@ int main(void) {
         cmocka_unit_test(test_extreme_rows),
         cmocka_unit_test(test_footprint),
         cmocka_unit_test(test_allocations_fail),
+        cmocka_unit_test(test_failed_reads),
         cmocka_unit_test(test_failed_remove),
         cmocka_unit_test(test_type_after_load),
         cmocka_unit_test(test_refused),

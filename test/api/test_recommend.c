@@ -19,9 +19,10 @@ static const struct advice pinned[] = {
     {128, 16000, 0, 0, 0, TQ_VARIANT_INT8, "int8"},
     {64, 0, 0, 0, 0, TQ_VARIANT_INT8, "8.25 bits"},
     /* Memory is short, and shorter. */
-    {128, 8100, 0, 0, 0, TQ_VARIANT_FP8, "budget"},
-    {128, 6200, 0, 0, 0, TQ_VARIANT_K8V4, "budget"},
+    {128, 8100, 0, 0, 0, TQ_VARIANT_FP8, "on a CPU at about the speed of 16 bits"},
+    {128, 6200, 0, 0, 0, TQ_VARIANT_K8V4, "on a CPU at about the speed of 16 bits"},
     {128, 4200, 0, 0, 0, TQ_VARIANT_4BIT_NC, "4.12 bits"},
+    {128, 4200, 0, 0, 0, TQ_VARIANT_4BIT_NC, "3.9 times fewer to read"},
     {128, 4000, 0, 0, 0, TQ_VARIANT_K3V4_NC, "fit them before"},
     {128, 3700, TQ_RECOMMEND_CENTRED, 0, 0, TQ_VARIANT_K3V4_NC, "centred keys"},
     {128, 3200, TQ_RECOMMEND_CENTRED, 0, 0, TQ_VARIANT_3BIT_NC, "centred keys"},
@@ -136,6 +137,10 @@ static void test_cuda(void **state) {
     if (format_of(TQ_FORMAT_LM4).devices & 1u << TQ_DEVICE_CUDA) {
         OK(tq_recommend(&q, &r));
         assert_int_equal(r.variant, TQ_VARIANT_4BIT_NC);
+        q.max_millibits = 8100;
+        OK(tq_recommend(&q, &r));
+        assert_int_equal(r.variant, TQ_VARIANT_FP8);
+        assert_null(strstr(r.reason, "CPU"));
     } else {
         FAILS(tq_recommend(&q, &r), TQ_ERR_UNSUPPORTED, "CUDA");
     }

@@ -33,11 +33,13 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
     size_t scratch = ((for_k > for_v ? for_k : for_v) + 63) / 64 * 64;
     char *queries = guard_alloc(s->rows * query), *states = guard_alloc(s->rows * state);
     char *score = guard_alloc(scores), *room = guard_alloc(scratch);
-    struct tqi_tile tile = {.blob = s->page->blob, .first = s->first, .last = s->last, .scale = 1};
+    struct tqi_tile tile = {
+        .blob = s->page->blob, .first = s->first, .last = s->last, .scale = 1.25f};
     for (uint32_t r = 0; r < s->rows; r++) {
         level->prepare(k, s->q + (size_t)r * dim, queries + r * query);
         level->state_clear(v, states + r * state);
     }
+    tqi_level_enter(level, s->rows);
     for (int round = 0; round < 2; round++) {
         level->score[k->format->id].run(k, &tile, queries, s->rows, stride, score, room);
         if (s->softcap > 0)
@@ -47,6 +49,7 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
                        s->softcap > 0 ? 1 : s->scale);
         level->accumulate[v->format->id].run(v, &tile, score, s->rows, stride, states, state, room);
     }
+    tqi_level_leave(level);
     for (uint32_t r = 0; r < s->rows; r++)
         level->state_finish(v, states + r * state, NULL, o->out + (size_t)r * dim, &o->lse[r],
                             room);
@@ -124,23 +127,32 @@ static void set_spans(struct setup *s, bool partly) {
     }
 }
 
+/* Case c over a page whose first `filled` tokens hold rows, others noise, NaN patterns among it. */
+static void check_case(struct result *r, const struct tqi_level *level, const struct page *p,
+                       size_t c, uint32_t rows, uint32_t filled, float *q) {
+    uint32_t dim = p->k.layout.dim;
+    struct setup s = {.page = p, .q = q, .rows = rows, .last = filled};
+    s.scale = 1 / sqrt(dim);
+    if (c % 3 == 1)
+        s.last = 1 + (uint32_t)(next_random() % filled);
+    if (c % 3 == 2)
+        s.first = (uint32_t)(next_random() % s.last);
+    for (uint32_t i = 0; i < s.rows * dim; i++)
+        q[i] = (float)gaussian();
+    set_spans(&s, c % 4 < 2);
+    s.softcap = c % 5 >= 2 ? 0.25 * (double)(1 + next_random() % 40) : 0;
+    compare(r, level, &s);
+}
+
 static void check_size(struct result *r, const struct tqi_level *level, struct page *p) {
     static const uint32_t row_counts[] = {1, 2, 3, 4, 5, 7, 8, 32};
     uint32_t dim = p->k.layout.dim, tokens = p->k.layout.tokens;
     float *q = malloc(sizeof(float) * ROWS_MAX * dim);
-    fill_page(p, tokens);
-    for (size_t c = 0; c < sizeof row_counts / sizeof *row_counts; c++) {
-        struct setup s = {.page = p, .q = q, .rows = row_counts[c], .last = tokens};
-        s.scale = 1 / sqrt(dim);
-        if (c % 3 == 1)
-            s.last = 1 + (uint32_t)(next_random() % tokens);
-        if (c % 3 == 2)
-            s.first = (uint32_t)(next_random() % s.last);
-        for (uint32_t i = 0; i < s.rows * dim; i++)
-            q[i] = (float)gaussian();
-        set_spans(&s, c % 2 == 0);
-        s.softcap = c % 4 >= 2 ? 0.25 * (double)(1 + next_random() % 40) : 0;
-        compare(r, level, &s);
+    for (size_t half = 0; half < 2; half++) {
+        uint32_t filled = half ? 1 + (uint32_t)(next_random() % tokens) : tokens;
+        fill_page(p, filled);
+        for (size_t c = half; c < sizeof row_counts / sizeof *row_counts; c += 2)
+            check_case(r, level, p, c, row_counts[c], filled, q);
     }
     free(q);
 }

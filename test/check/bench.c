@@ -48,6 +48,7 @@ static void bench_pair(const struct tqi_level *level, tq_format f, uint32_t rows
     struct tqi_tile tile = {.blob = p.blob, .last = TOKENS, .scale = 1};
     double best[3] = {1, 1, 1};
     int rounds = level == tqi_level_ref() ? 3 : ROUNDS;
+    tqi_level_enter(level, rows);
     for (int try = 0; try < TRIES; try++) {
         double t0 = now();
         for (int i = 0; i < rounds; i++)
@@ -63,6 +64,7 @@ static void bench_pair(const struct tqi_level *level, tq_format f, uint32_t rows
         best[1] = least(best[1], (t2 - t1) / rounds);
         best[2] = least(best[2], (t3 - t2) / rounds);
     }
+    tqi_level_leave(level);
     double all = best[0] + best[1] + best[2];
     printf("%-8s %-9s %5u %9.0f %9.0f %9.0f %9.2f\n", level->name, p.k.format->name, rows,
            best[0] * 1e9, best[1] * 1e9, best[2] * 1e9, p.layout.bytes / all * 1e-9);
@@ -113,7 +115,7 @@ void bench_kernels(void) {
                                         TQ_FORMAT_LM3_QJL, TQ_FORMAT_LM2_QJL};
     const size_t n_formats = sizeof formats / sizeof *formats;
     struct tqi_kernels all;
-    tqi_kernels_select(&all, tqi_cpu_features());
+    tqi_kernels_select(&all, tqi_cpu_features(UINT64_MAX));
     printf("ns to code a row of dim %d into a page of %d tokens, in cache\n", DIM, TOKENS);
     printf("level    format          key     value\n");
     for (uint32_t l = 0; l < all.n_levels; l++)

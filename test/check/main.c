@@ -1,4 +1,5 @@
-/* tq-check [--bench] [--seed N] [--level NAME] */
+/* tq-check [--bench] [--seed N] [--level NAME] [--kernel TEXT]: those of a level, those with
+ * TEXT in their names. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ void judge(struct result *r, bool ok, const char *format, ...) {
 
 const struct tqi_level *find_level(const char *name) {
     struct tqi_kernels all;
-    tqi_kernels_select(&all, tqi_cpu_features());
+    tqi_kernels_select(&all, tqi_cpu_features(UINT64_MAX));
     for (uint32_t i = 0; i < all.n_levels; i++)
         if (strcmp(all.level[i]->name, name) == 0)
             return all.level[i];
@@ -62,12 +63,13 @@ static void check_kernel(struct result *r, const struct kernel *k, const struct 
         check_attend(r, level, TQ_FORMAT_LM4, k->format);
 }
 
-static unsigned check_all(const char *only, unsigned *passed) {
+static unsigned check_all(const char *only, const char *text, unsigned *passed) {
     unsigned failed = 0, skipped = 0;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         const struct kernel *k = &kernels[i];
         struct result r = {0, 0, 0};
-        if (strcmp(k->level, "ref") == 0 || (only && strcmp(only, k->level) != 0))
+        if (strcmp(k->level, "ref") == 0 || (only && strcmp(only, k->level) != 0) ||
+            !strstr(k->name, text))
             continue;
         const struct tqi_level *level = find_level(k->level);
         if (!level) {
@@ -89,7 +91,7 @@ static unsigned check_all(const char *only, unsigned *passed) {
 
 int main(int argc, char **argv) {
     uint64_t seed = 1; /* a run is repeatable; --seed looks further */
-    const char *only = NULL;
+    const char *only = NULL, *text = "";
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--bench") == 0) {
             bench_kernels();
@@ -99,11 +101,13 @@ int main(int argc, char **argv) {
             seed = strtoull(argv[++i], NULL, 0);
         else if (strcmp(argv[i], "--level") == 0 && i + 1 < argc)
             only = argv[++i];
+        else if (strcmp(argv[i], "--kernel") == 0 && i + 1 < argc)
+            text = argv[++i];
     }
     unsigned passed = 0;
     printf("seed %llu\n", (unsigned long long)seed);
     seed_random(seed);
-    unsigned failed = check_all(only, &passed);
+    unsigned failed = check_all(only, text, &passed);
     printf("%u passed, %u failed\n", passed, failed);
     return failed ? 1 : 0;
 }

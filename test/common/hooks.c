@@ -180,8 +180,10 @@ uint64_t test_features_disabled(void) {
     const char *level = getenv("TQ_TEST_LEVEL");
     if (level && strcmp(level, "best") == 0)
         return 0;
+    if (level && strcmp(level, "avxvnni") == 0)
+        return TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI | TQ_CPU_AMX;
     if (level && strcmp(level, "avx2") == 0)
-        return TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI;
+        return TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI | TQ_CPU_AMX | TQ_CPU_AVXVNNI;
     return UINT64_MAX;
 }
 

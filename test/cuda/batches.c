@@ -140,3 +140,54 @@ void batches_step(struct batches *b, const struct step *s, uint32_t drop, int ca
     free(b->host_v);
     free(b->host_q);
 }
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* n sequences; the first steps append what makes them ragged, pages interleaved. */
+void batches_start(struct batches *b, struct step *s, uint32_t n, const uint32_t *lengths) {
+    uint32_t left[BATCH_SEQS];
+    s->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        s->seqs[i] = pair_seq(b->pair);
+        left[i] = lengths[i];
+    }
+    for (int busy = 1; busy;) {
+        uint32_t room = b->max_tokens;
+        busy = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t piece = 1 + gpu_random() % 150;
+            piece = piece < left[i] ? piece : left[i];
+            piece = piece < room ? piece : room;
+            s->n_append[i] = piece;
+            s->n_query[i] = 0;
+            left[i] -= piece;
+            room -= piece;
+            busy |= left[i] > 0;
+        }
+        batches_step(b, s, 0, 0, "filling");
+    }
+}
+
+/* Another order, other counts. */
+void step_shuffle(struct step *s, uint32_t max_append, uint32_t max_query) {
+    for (uint32_t i = s->n; i > 1; i--) {
+        uint32_t j = gpu_random() % i;
+        tq_seq t = s->seqs[i - 1];
+        s->seqs[i - 1] = s->seqs[j];
+        s->seqs[j] = t;
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        s->n_append[i] = gpu_random() % (max_append + 1);
+        s->n_query[i] = gpu_random() % (max_query + 1);
+    }
+}
+
+void step_decode(struct step *s) {
+    for (uint32_t i = 0; i < s->n; i++)
+        s->n_append[i] = s->n_query[i] = 1;
+}
+
+void batches_check_pages(struct batches *b, const struct step *s, const char *what) {
+    for (uint32_t i = 0; i < s->n; i++)
+        pair_check_pages(b->pair, s->seqs[i], what);
+}

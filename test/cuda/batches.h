@@ -31,6 +31,14 @@ void batches_capture(struct batches *b);
  * `drop` of each sequence. capture: this step's calls become the graph. */
 void batches_step(struct batches *b, const struct step *s, uint32_t drop, int capture,
                   const char *what);
+/* n sequences; the first steps append what makes them ragged, pages interleaved. */
+void batches_start(struct batches *b, struct step *s, uint32_t n, const uint32_t *lengths);
+/* Another order, other counts. */
+void step_shuffle(struct step *s, uint32_t max_append, uint32_t max_query);
+/* A token and a query of every sequence. */
+void step_decode(struct step *s);
+/* Compares the pages of all sequences. */
+void batches_check_pages(struct batches *b, const struct step *s, const char *what);
 /* Rows of the step's queries. */
 uint32_t step_rows(const uint32_t *counts, uint32_t n);
 

@@ -31,55 +31,6 @@ static int open_pair(struct pair *p, const struct shape *s, tq_layer_formats f) 
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-/* n sequences; the first steps append what makes them ragged, pages interleaved. */
-static void start(struct batches *b, struct step *s, uint32_t n, const uint32_t *lengths) {
-    uint32_t left[BATCH_SEQS];
-    s->n = n;
-    for (uint32_t i = 0; i < n; i++) {
-        s->seqs[i] = pair_seq(b->pair);
-        left[i] = lengths[i];
-    }
-    for (int busy = 1; busy;) {
-        uint32_t room = b->max_tokens;
-        busy = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            uint32_t piece = 1 + gpu_random() % 150;
-            piece = piece < left[i] ? piece : left[i];
-            piece = piece < room ? piece : room;
-            s->n_append[i] = piece;
-            s->n_query[i] = 0;
-            left[i] -= piece;
-            room -= piece;
-            busy |= left[i] > 0;
-        }
-        batches_step(b, s, 0, 0, "filling");
-    }
-}
-
-/* Another order, other counts. */
-static void shuffle(struct step *s, uint32_t max_append, uint32_t max_query) {
-    for (uint32_t i = s->n; i > 1; i--) {
-        uint32_t j = gpu_random() % i;
-        tq_seq t = s->seqs[i - 1];
-        s->seqs[i - 1] = s->seqs[j];
-        s->seqs[j] = t;
-    }
-    for (uint32_t i = 0; i < s->n; i++) {
-        s->n_append[i] = gpu_random() % (max_append + 1);
-        s->n_query[i] = gpu_random() % (max_query + 1);
-    }
-}
-
-static void decode_step(struct step *s) {
-    for (uint32_t i = 0; i < s->n; i++)
-        s->n_append[i] = s->n_query[i] = 1;
-}
-
-static void check_all_pages(struct batches *b, const struct step *s, const char *what) {
-    for (uint32_t i = 0; i < s->n; i++)
-        pair_check_pages(b->pair, s->seqs[i], what);
-}
-
 /* Ragged batches of one shape: decode, speculation, chunks of prompts, queries alone. */
 static void ragged(tq_layer_formats f, struct shape shape, uint32_t n, const uint32_t *lengths,
                    const char *name) {
@@ -90,18 +41,18 @@ static void ragged(tq_layer_formats f, struct shape shape, uint32_t n, const uin
     if (open_pair(&p, &shape, f) && batches_open(&b, &p, BATCH_SEQS, 400)) {
         snprintf(what, sizeof what, "%s: K %u V %u, group %u dim %u page %u", name, f.k_format,
                  f.v_format, shape.group, shape.dim, shape.page_tokens);
-        start(&b, &s, n, lengths);
-        decode_step(&s);
+        batches_start(&b, &s, n, lengths);
+        step_decode(&s);
         batches_step(&b, &s, 0, 0, what);
         b.flags = TQ_ATTEND_CAUSAL;
         for (uint32_t most = 1; most <= 8; most *= 4) {
-            shuffle(&s, most, most);
+            step_shuffle(&s, most, most);
             batches_step(&b, &s, most / 4, 0, what);
         }
-        shuffle(&s, 1, 1);
+        step_shuffle(&s, 1, 1);
         s.n_append[0] = s.n_query[0] = 70; /* a chunk of a prompt beside the rest */
         batches_step(&b, &s, 0, 0, what);
-        check_all_pages(&b, &s, what);
+        batches_check_pages(&b, &s, what);
     }
     batches_close(&b);
     pair_destroy(&p);
@@ -139,16 +90,16 @@ static void few_rows(tq_layer_formats f, uint32_t dim, uint32_t group) {
     snprintf(what, sizeof what, "few rows of K %u V %u, dim %u group %u", f.k_format, f.v_format,
              dim, group);
     if (open_pair(&p, &shape, f) && batches_open(&b, &p, 3, 6)) {
-        start(&b, &s, 3, lengths);
-        decode_step(&s);
+        batches_start(&b, &s, 3, lengths);
+        step_decode(&s);
         batches_step(&b, &s, 0, 0, what);
         b.flags = TQ_ATTEND_CAUSAL;
         for (int i = 0; i < 4; i++) {
-            shuffle(&s, 2, 2);
+            step_shuffle(&s, 2, 2);
             batches_step(&b, &s, i & 1, 0, what);
             pair_check_attend(&p, s.seqs[0], 1, 0, what);
         }
-        check_all_pages(&b, &s, what);
+        batches_check_pages(&b, &s, what);
     }
     batches_close(&b);
     pair_destroy(&p);
@@ -170,13 +121,13 @@ static void replayed(tq_layer_formats f, uint32_t dim, uint32_t max_tokens) {
                  dim, max_tokens);
         p.stream = stream;
         uint32_t n = max_tokens < 12 ? max_tokens : 12;
-        start(&b, &s, n, mixed + 12 - n);
-        decode_step(&s);
+        batches_start(&b, &s, n, mixed + 12 - n);
+        step_decode(&s);
         b.flags = TQ_ATTEND_CAUSAL;
         batches_step(&b, &s, 0, 1, what);
         for (int i = 0; i < 20; i++)
             batches_step(&b, &s, 0, 0, what);
-        shuffle(&s, max_tokens > 64 ? 5 : 1, max_tokens > 64 ? 7 : 1);
+        step_shuffle(&s, max_tokens > 64 ? 5 : 1, max_tokens > 64 ? 7 : 1);
         batches_step(&b, &s, 0, 0, what);
         s.n = n / 2;
         batches_step(&b, &s, 1, 0, what);
@@ -188,7 +139,7 @@ static void replayed(tq_layer_formats f, uint32_t dim, uint32_t max_tokens) {
             s.n_append[7] = 0;
         }
         batches_step(&b, &s, 0, 0, what);
-        check_all_pages(&b, &s, what);
+        batches_check_pages(&b, &s, what);
     }
     batches_close(&b);
     pair_destroy(&p);
@@ -206,8 +157,8 @@ static void repeated(tq_layer_formats f) {
     size_t bytes = 12 * 32 * 128 * 4;
     float *first = malloc(bytes), *again = malloc(bytes);
     if (open_pair(&p, &shape, f) && batches_open(&b, &p, 12, 400)) {
-        start(&b, &s, 12, mixed);
-        decode_step(&s);
+        batches_start(&b, &s, 12, mixed);
+        step_decode(&s);
         batches_step(&b, &s, 0, 0, "repeated");
         gpu_download(first, b.out, bytes);
         memset(s.n_append, 0, sizeof s.n_append);
@@ -257,8 +208,8 @@ static void invariant(tq_layer_formats f, uint32_t dim) {
         size_t row = (size_t)p.config.n_q_heads * p.config.v_head_dim;
         float *in_batch = malloc(row * 4), *alone = malloc(row * 4);
         int same = 1;
-        start(&b, &s, 12, mixed);
-        decode_step(&s);
+        batches_start(&b, &s, 12, mixed);
+        step_decode(&s);
         b.flags = TQ_ATTEND_BATCH_INVARIANT;
         batches_step(&b, &s, 0, 0, "batch-invariant");
         for (uint32_t i = 0; i < s.n; i++) {
@@ -340,10 +291,10 @@ static void two_batches(void) {
         GPU_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
     if (open_pair(&p, &shape, variants[0]) && batches_open(&a, &p, 12, 400) &&
         batches_open(&b, &p, 12, 100)) {
-        start(&a, &s, 12, mixed);
-        start(&b, &t, 2, few);
-        decode_step(&s);
-        decode_step(&t);
+        batches_start(&a, &s, 12, mixed);
+        batches_start(&b, &t, 2, few);
+        step_decode(&s);
+        step_decode(&t);
         for (int i = 0; i < 5; i++) {
             p.stream = streams[0];
             batches_step(&a, &s, 0, 0, "first of two batches");

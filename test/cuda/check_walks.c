@@ -181,6 +181,41 @@ static void op_attend(struct walk *w) {
         walk_check_attend(w, s, walk_below(LAYERS));
 }
 
+/* A step of some sequences; what comes back of it is random, too. */
+static void op_step(struct walk *w) {
+    struct list *seqs[SEQS];
+    tq_seq ids[SEQS];
+    uint32_t n_append[SEQS], n_keep[SEQS], tokens[STEP_TOKENS], n = 0, rows = 0;
+    for (uint32_t i = 0; i < SEQS; i++) {
+        struct list *s = &w->seqs[i];
+        uint32_t most = STEP_TOKENS / SEQS < MOST - s->n[0] ? STEP_TOKENS / SEQS : MOST - s->n[0];
+        if (!s->id || !walk_below(3))
+            continue;
+        n_append[n] = walk_below(most + 1);
+        n_keep[n] = n_append[n] - (walk_below(2) ? walk_below(n_append[n] + 1) : 0);
+        ids[n] = s->id;
+        seqs[n++] = s;
+    }
+    tq_batch_desc desc = {sizeof desc, n, ids, n_append, n_append};
+    if (!walk_agreed(w, tq_batch_plan(w->cpu_batch, &desc, NULL),
+                     tq_batch_plan(w->gpu_batch, &desc, NULL)))
+        return;
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        rows = 0;
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t t = 0; t < n_append[i]; t++)
+                tokens[rows++] = seqs[i]->token[l][seqs[i]->n[l] + t] = walk_below(TOKENS);
+        if (rows == 0)
+            continue;
+        walk_append_step(w, l, tokens, rows);
+        walk_attend_step(w, l, rows);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        seqs[i]->n[0] += n_keep[i], seqs[i]->n[1] += n_keep[i];
+    (void)walk_agreed(w, tq_batch_commit(w->cpu_batch, n_keep),
+                      tq_batch_commit(w->gpu_batch, n_keep));
+}
+
 static void op_reset(struct walk *w) {
     if (walk_below(20))
         return;
@@ -196,10 +231,11 @@ static const struct {
     void (*run)(struct walk *w);
     uint32_t weight; /* of 100 */
 } operations[] = {
-    {"append", op_append, 30},    {"attend", op_attend, 12},          {"fork", op_fork, 8},
+    {"append", op_append, 24},    {"attend", op_attend, 9},           {"fork", op_fork, 8},
     {"truncate", op_truncate, 5}, {"create", op_create, 7},           {"destroy", op_destroy, 8},
     {"remove", op_remove, 9},     {"reorder", op_reorder, 5},         {"copy", op_copy, 7},
-    {"load", op_load, 5},         {"load behind", op_load_append, 3}, {"reset", op_reset, 1}};
+    {"load", op_load, 5},         {"load behind", op_load_append, 3}, {"reset", op_reset, 1},
+    {"step", op_step, 9}};
 
 static void step(struct walk *w, const char *shape) {
     uint32_t dice = walk_below(100), op = 0;
@@ -212,29 +248,58 @@ static void step(struct walk *w, const char *shape) {
         walk_check_contents(w);
 }
 
-static void walk(tq_format k, tq_format v, uint32_t dim, uint32_t page_tokens, uint32_t max_pages,
-                 uint32_t n_steps) {
+static void walk_of(const tq_layer_formats formats[LAYERS], tq_cache_config config,
+                    uint32_t n_steps) {
     static struct walk w;
-    const tq_layer_formats formats[LAYERS] = {{k, v}, {k, v}};
-    char shape[48];
-    (void)snprintf(shape, sizeof shape, "K %u V %u dim %u page %u", k, v, dim, page_tokens);
+    char shape[64];
+    (void)snprintf(shape, sizeof shape, "K %u V %u dim %u page %u, %u and %u kept",
+                   formats[0].k_format, formats[0].v_format, config.head_dim, config.page_tokens,
+                   config.sink_tokens, config.recent_tokens);
     (void)snprintf(w.what, sizeof w.what, "walk %s", shape);
-    if (walk_open(&w, formats, dim, page_tokens, max_pages)) {
+    if (walk_open(&w, formats, &config)) {
         while (w.steps < n_steps)
             step(&w, shape);
         walk_check_contents(&w);
         gpu_expect(w.without_pages * 100 >= n_steps && w.refused * 100 >= n_steps,
                    "%s: only %u calls ran out of pages, %u were refused", shape, w.without_pages,
                    w.refused);
+        gpu_expect((w.kept > n_steps) == (config.sink_tokens || config.recent_tokens) ||
+                       formats[0].k_format == TQ_FORMAT_BF16,
+                   "%s: %u tokens were kept", shape, w.kept);
     }
     walk_close(&w);
 }
 
+/* Both layers alike. */
+static void walk(tq_format k, tq_format v, tq_cache_config config, uint32_t n_steps) {
+    const tq_layer_formats formats[LAYERS] = {{k, v}, {k, v}};
+    walk_of(formats, config, n_steps);
+}
+
+static tq_cache_config pages_of(uint32_t dim, uint32_t page_tokens, uint32_t max_pages) {
+    return (tq_cache_config){.head_dim = dim, .page_tokens = page_tokens, .max_pages = max_pages};
+}
+
+static tq_cache_config kept_of(uint32_t dim, uint32_t page_tokens, uint32_t max_pages,
+                               uint32_t sinks, uint32_t recent) {
+    tq_cache_config c = pages_of(dim, page_tokens, max_pages);
+    c.sink_tokens = sinks;
+    c.recent_tokens = recent;
+    return c;
+}
+
 void check_walks(void) {
-    walk(TQ_FORMAT_LM4, TQ_FORMAT_LM4, 128, 64, 7, 6000);
-    walk(TQ_FORMAT_LM3, TQ_FORMAT_LM4, 64, 16, 24, 6000);
-    walk(TQ_FORMAT_LM3, TQ_FORMAT_LM3, 96, 32, 12, 4000);
-    walk(TQ_FORMAT_FP8, TQ_FORMAT_LM4, 128, 16, 24, 3000);
-    walk(TQ_FORMAT_INT8, TQ_FORMAT_INT8, 128, 64, 6, 3000);
-    walk(TQ_FORMAT_BF16, TQ_FORMAT_F16, 80, 32, 12, 3000);
+    static const tq_layer_formats boundary[LAYERS] = {{TQ_FORMAT_LM3, TQ_FORMAT_LM4},
+                                                      {TQ_FORMAT_BF16, TQ_FORMAT_BF16}};
+    walk(TQ_FORMAT_LM4, TQ_FORMAT_LM4, pages_of(128, 64, 7), 6000);
+    walk(TQ_FORMAT_LM3, TQ_FORMAT_LM4, pages_of(64, 16, 24), 6000);
+    walk(TQ_FORMAT_LM3, TQ_FORMAT_LM3, pages_of(96, 32, 12), 4000);
+    walk(TQ_FORMAT_FP8, TQ_FORMAT_LM4, pages_of(128, 16, 24), 3000);
+    walk(TQ_FORMAT_INT8, TQ_FORMAT_INT8, pages_of(128, 64, 6), 3000);
+    walk(TQ_FORMAT_BF16, TQ_FORMAT_F16, pages_of(80, 32, 12), 3000);
+    walk(TQ_FORMAT_LM4, TQ_FORMAT_LM4, kept_of(128, 64, 7, 16, 40), 4000);
+    walk(TQ_FORMAT_LM3, TQ_FORMAT_LM4, kept_of(64, 16, 24, 0, 9), 4000);
+    walk(TQ_FORMAT_INT8, TQ_FORMAT_LM3, kept_of(96, 32, 12, 32, 0), 3000);
+    walk_of(boundary, kept_of(128, 64, 7, 16, 40), 3000);
+    walk(TQ_FORMAT_FP8, TQ_FORMAT_FP8, kept_of(128, 64, 7, 16, 70), 3000);
 }

@@ -112,5 +112,8 @@ void check_paged_sanitize(void);
 void check_paged_refused(void);
 void check_merge(void);
 void check_cases(void);
+void check_two(void);
+void check_kept(void);
+void check_kept_sanitize(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, fp8, special, batches, windows, prefill, paged, slots, steps, merge, cases, sequences,
- * snapshots, walks, device, random; all without arguments. The groups sanitize, sanitize_fp8,
- * sanitize_batches, sanitize_bytes and sanitize_paged repeat a little of everything for tools that
- * are slow. Skips where there is no GPU. */
+ * attention, fp8, special, batches, windows, prefill, paged, slots, steps, merge, cases, kept,
+ * sequences, snapshots, walks, device, two, random; all without arguments. The groups sanitize,
+ * sanitize_fp8, sanitize_batches, sanitize_bytes, sanitize_paged and sanitize_kept repeat a little
+ * of everything for tools that are slow. Skips where there is no GPU. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +13,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } groups[] = {{"device", check_device},
+              {"two", check_two},
               {"bytes", check_bytes},
               {"sequences", check_sequences},
               {"snapshots", check_snapshots},
@@ -28,12 +29,14 @@ static const struct {
               {"steps", check_steps},
               {"merge", check_merge},
               {"cases", check_cases},
+              {"kept", check_kept},
               {"random", check_random},
               {"sanitize", check_sanitize},
               {"sanitize_fp8", check_sanitize_fp8},
               {"sanitize_batches", check_batches_sanitize},
               {"sanitize_bytes", check_bytes_sanitize},
-              {"sanitize_paged", check_paged_sanitize}};
+              {"sanitize_paged", check_paged_sanitize},
+              {"sanitize_kept", check_kept_sanitize}};
 
 static int wanted(const char *name, int argc, char **argv) {
     for (int i = 1; i < argc; i++)

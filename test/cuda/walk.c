@@ -44,18 +44,52 @@ static uint16_t *gather(const struct walk *w, uint32_t layer, int side, const ui
     return out;
 }
 
+/* Rows of tokens on both devices. */
+struct both {
+    uint16_t *k, *v;
+    void *k_gpu, *v_gpu;
+    tq_rows_in k_cpu, v_cpu, k_in, v_in;
+};
+
+static struct both make_both(const struct walk *w, uint32_t layer, const uint32_t *list,
+                             uint32_t n) {
+    struct both b = {gather(w, layer, 0, list, n),
+                     gather(w, layer, 1, list, n),
+                     NULL,
+                     NULL,
+                     {.dtype = TQ_BF16},
+                     {.dtype = TQ_BF16},
+                     {.dtype = TQ_BF16},
+                     {.dtype = TQ_BF16}};
+    b.k_gpu = gpu_upload(b.k, n * row_of(w, 0) * 2);
+    b.v_gpu = gpu_upload(b.v, n * row_of(w, 1) * 2);
+    b.k_cpu.data = b.k;
+    b.v_cpu.data = b.v;
+    b.k_in.data = b.k_gpu;
+    b.v_in.data = b.v_gpu;
+    return b;
+}
+
+static void drop_both(struct both *b) {
+    gpu_release(b->k_gpu); /* waits for the append */
+    gpu_release(b->v_gpu);
+    free(b->k);
+    free(b->v);
+}
+
 int walk_append(struct walk *w, tq_seq id, uint32_t layer, const uint32_t *list, uint32_t n) {
-    uint16_t *k = gather(w, layer, 0, list, n), *v = gather(w, layer, 1, list, n);
-    void *k_gpu = gpu_upload(k, n * row_of(w, 0) * 2), *v_gpu = gpu_upload(v, n * row_of(w, 1) * 2);
-    tq_rows_in k_cpu = {.data = k, .dtype = TQ_BF16}, v_cpu = {.data = v, .dtype = TQ_BF16};
-    tq_rows_in k_in = {.data = k_gpu, .dtype = TQ_BF16}, v_in = {.data = v_gpu, .dtype = TQ_BF16};
-    tq_status cpu = tq_append(w->cpu, id, layer, n, &k_cpu, &v_cpu, NULL);
-    tq_status gpu = tq_append(w->gpu, id, layer, n, &k_in, &v_in, NULL);
-    gpu_release(k_gpu); /* waits for the append */
-    gpu_release(v_gpu);
-    free(k);
-    free(v);
+    struct both b = make_both(w, layer, list, n);
+    tq_status cpu = tq_append(w->cpu, id, layer, n, &b.k_cpu, &b.v_cpu, NULL);
+    tq_status gpu = tq_append(w->gpu, id, layer, n, &b.k_in, &b.v_in, NULL);
+    drop_both(&b);
     return walk_agreed(w, cpu, gpu);
+}
+
+void walk_append_step(struct walk *w, uint32_t layer, const uint32_t *list, uint32_t n) {
+    struct both b = make_both(w, layer, list, n);
+    GPU_OK(tq_batch_append(w->cpu_batch, layer, &b.k_cpu, &b.v_cpu, NULL));
+    GPU_OK(tq_batch_append(w->gpu_batch, layer, &b.k_in, &b.v_in, NULL));
+    drop_both(&b);
 }
 
 /* Rows of a side of a sequence on the GPU. */
@@ -69,15 +103,39 @@ static float *read_side(struct walk *w, tq_seq id, uint32_t layer, int side, uin
     return out;
 }
 
+static float *read_cpu(struct walk *w, tq_seq id, uint32_t layer, int side, uint32_t n) {
+    float *out = malloc((n + 1) * row_of(w, side) * sizeof *out);
+    tq_rows_out rows = {.data = out, .dtype = TQ_F32};
+    GPU_OK(tq_read_rows(w->cpu, id, layer, 0, n, side ? NULL : &rows, side ? &rows : NULL));
+    return out;
+}
+
+/* Whether a row is what was appended. */
+static int is_kept(const uint16_t *appended, const float *row, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (gpu_get(appended, TQ_BF16, i) != row[i])
+            return 0;
+    return 1;
+}
+
+/* Every token is what the list says, kept where it is on the CPU and coded elsewhere. */
 static void check_side(struct walk *w, const struct list *s, uint32_t layer, int side) {
     const float *want = side ? w->rows[layer].v_read : w->rows[layer].k_read;
+    const uint16_t *appended = side ? w->rows[layer].v : w->rows[layer].k;
     float *got = read_side(w, s->id, layer, side, s->n[layer]);
+    float *cpu = read_cpu(w, s->id, layer, side, s->n[layer]);
     size_t row = row_of(w, side), wrong = 0;
-    for (uint32_t i = 0; i < s->n[layer]; i++)
-        wrong += memcmp(got + i * row, want + s->token[layer][i] * row, row * sizeof *got) != 0;
+    for (uint32_t i = 0; i < s->n[layer]; i++) {
+        size_t token = s->token[layer][i] * row;
+        int kept = is_kept(appended + token, cpu + i * row, row);
+        wrong += kept ? memcmp(got + i * row, cpu + i * row, row * sizeof *got) != 0
+                      : memcmp(got + i * row, want + token, row * sizeof *got) != 0;
+        w->kept += (uint32_t)kept;
+    }
     gpu_expect(wrong == 0, "%s: %zu of %u tokens of layer %u are others", w->what, wrong,
                s->n[layer], layer);
     free(got);
+    free(cpu);
 }
 
 void walk_check_contents(struct walk *w) {
@@ -89,7 +147,8 @@ void walk_check_contents(struct walk *w) {
     GPU_OK(tq_cache_get_stats(w->cpu, &a));
     GPU_OK(tq_cache_get_stats(w->gpu, &b));
     gpu_expect(a.pages_used == b.pages_used && a.pages_shared == b.pages_shared &&
-                   a.tokens == b.tokens && a.n_seqs == b.n_seqs,
+                   a.tokens == b.tokens && a.n_seqs == b.n_seqs &&
+                   a.protected_bytes == b.protected_bytes,
                "%s: other counters", w->what);
 }
 
@@ -124,35 +183,65 @@ void walk_add_range(struct list *to, const struct list *from, uint32_t first, ui
 
 /* ---- attention ------------------------------------------------------------------------- */
 
-void walk_check_attend(struct walk *w, const struct list *s, uint32_t layer) {
-    size_t row = (size_t)HEADS * GROUP, n_q = QUERIES * row * w->c.head_dim;
-    size_t n_out = QUERIES * row * w->c.v_head_dim, n_lse = QUERIES * row;
-    tq_attend_params params = {.struct_size = sizeof params, .flags = TQ_ATTEND_CAUSAL};
-    uint16_t *q = gpu_rows(TQ_BF16, n_q, w->c.head_dim);
-    float *out = calloc(n_out, 4), *lse = calloc(n_lse, 4), *got = calloc(n_out, 4),
-          *got_lse = calloc(n_lse, 4);
-    void *q_gpu = gpu_upload(q, n_q * 2);
-    float *out_gpu = gpu_buffer(n_out * 4), *lse_gpu = gpu_buffer(n_lse * 4);
-    tq_rows_in q_cpu = {.data = q, .dtype = TQ_BF16}, q_in = {.data = q_gpu, .dtype = TQ_BF16};
-    tq_rows_out o_cpu = {.data = out}, o_gpu = {.data = out_gpu};
-    GPU_OK(tq_attend(w->cpu, s->id, layer, QUERIES, &params, &q_cpu, &o_cpu, lse, NULL));
-    GPU_OK(tq_attend(w->gpu, s->id, layer, QUERIES, &params, &q_in, &o_gpu, lse_gpu, NULL));
-    gpu_download(got, out_gpu, n_out * 4);
-    gpu_download(got_lse, lse_gpu, n_lse * 4);
-    double error = gpu_error(got, out, n_out);
-    for (size_t i = 0; i < n_lse; i++) /* equal infinities where nothing is seen */
-        if (got_lse[i] != lse[i])
-            error = fmax(error, fabs((double)got_lse[i] - lse[i]) / fmax(1, fabs((double)lse[i])));
+/* Queries on both devices, and places for what they give. */
+struct asked {
+    size_t n_out, n_lse;
+    uint16_t *q;
+    float *out, *lse, *out_gpu, *lse_gpu;
+    tq_rows_in q_cpu, q_in;
+    tq_rows_out o_cpu, o_gpu;
+};
+
+static struct asked make_asked(const struct walk *w, uint32_t n) {
+    size_t row = (size_t)HEADS * GROUP, n_q = n * row * w->c.head_dim;
+    struct asked a = {.n_out = n * row * w->c.v_head_dim, .n_lse = n * row};
+    a.q = gpu_rows(TQ_BF16, n_q, w->c.head_dim);
+    a.out = calloc(a.n_out, 4);
+    a.lse = calloc(a.n_lse, 4);
+    a.out_gpu = gpu_buffer(a.n_out * 4);
+    a.lse_gpu = gpu_buffer(a.n_lse * 4);
+    a.q_cpu = a.q_in = (tq_rows_in){.data = a.q, .dtype = TQ_BF16};
+    a.q_in.data = gpu_upload(a.q, n_q * 2);
+    a.o_cpu.data = a.out;
+    a.o_gpu.data = a.out_gpu;
+    return a;
+}
+
+static void compare_asked(struct walk *w, struct asked *a) {
+    float *got = malloc(a->n_out * 4), *got_lse = malloc(a->n_lse * 4);
+    gpu_download(got, a->out_gpu, a->n_out * 4);
+    gpu_download(got_lse, a->lse_gpu, a->n_lse * 4);
+    double error = gpu_error(got, a->out, a->n_out);
+    for (size_t i = 0; i < a->n_lse; i++) /* equal infinities where nothing is seen */
+        if (got_lse[i] != a->lse[i])
+            error = fmax(error,
+                         fabs((double)got_lse[i] - a->lse[i]) / fmax(1, fabs((double)a->lse[i])));
     gpu_expect(error <= w->p.tolerance, "%s: attention differs by %.2e (at most %.0e)", w->what,
                error, w->p.tolerance);
-    gpu_release(q_gpu);
-    gpu_release(out_gpu);
-    gpu_release(lse_gpu);
-    free(q);
-    free(out);
-    free(lse);
+    gpu_release((void *)(uintptr_t)a->q_in.data);
+    gpu_release(a->out_gpu);
+    gpu_release(a->lse_gpu);
+    free(a->q);
+    free(a->out);
+    free(a->lse);
     free(got);
     free(got_lse);
+}
+
+void walk_check_attend(struct walk *w, const struct list *s, uint32_t layer) {
+    tq_attend_params params = {.struct_size = sizeof params, .flags = TQ_ATTEND_CAUSAL};
+    struct asked a = make_asked(w, QUERIES);
+    GPU_OK(tq_attend(w->cpu, s->id, layer, QUERIES, &params, &a.q_cpu, &a.o_cpu, a.lse, NULL));
+    GPU_OK(tq_attend(w->gpu, s->id, layer, QUERIES, &params, &a.q_in, &a.o_gpu, a.lse_gpu, NULL));
+    compare_asked(w, &a);
+}
+
+void walk_attend_step(struct walk *w, uint32_t layer, uint32_t n) {
+    tq_attend_params params = {.struct_size = sizeof params, .flags = TQ_ATTEND_CAUSAL};
+    struct asked a = make_asked(w, n);
+    GPU_OK(tq_batch_attend(w->cpu_batch, layer, &params, &a.q_cpu, &a.o_cpu, a.lse, NULL));
+    GPU_OK(tq_batch_attend(w->gpu_batch, layer, &params, &a.q_in, &a.o_gpu, a.lse_gpu, NULL));
+    compare_asked(w, &a);
 }
 
 /* ---- life ------------------------------------------------------------------------------ */
@@ -175,32 +264,45 @@ static void make_rows(struct walk *w, uint32_t layer) {
     GPU_OK(tq_seq_destroy(w->gpu, b));
 }
 
-int walk_open(struct walk *w, const tq_layer_formats formats[LAYERS], uint32_t dim,
-              uint32_t page_tokens, uint32_t max_pages) {
-    tq_cache_config shape = {.n_kv_heads = HEADS,
-                             .n_q_heads = HEADS * GROUP,
-                             .head_dim = dim,
-                             .page_tokens = page_tokens};
+static int open_caches(struct walk *w, const tq_cache_config *c) {
+    GPU_OK(tq_cache_create(w->p.cpu_context, c, &w->cpu));
+    GPU_OK(tq_cache_create(w->p.gpu_context, c, &w->gpu));
+    return w->cpu && w->gpu;
+}
+
+int walk_open(struct walk *w, const tq_layer_formats formats[LAYERS],
+              const tq_cache_config *shape) {
+    tq_cache_config c = *shape;
     memset(w, 0, sizeof *w);
     memcpy(w->formats, formats, sizeof w->formats);
-    if (!pair_create(&w->p, shape, formats[0].k_format, formats[0].v_format))
+    c.n_kv_heads = HEADS;
+    c.n_q_heads = HEADS * GROUP;
+    c.max_pages = 0;
+    if (!pair_create(&w->p, c, formats[0].k_format, formats[0].v_format))
         return 0;
-    tq_cache_config c = shape;
     c.struct_size = sizeof c;
     c.n_layers = LAYERS;
     c.layer_formats = w->formats;
-    c.max_pages = max_pages;
+    c.max_pages = shape->max_pages;
     c.max_seqs = SEQS;
     c.seed = 9;
-    GPU_OK(tq_cache_create(w->p.cpu_context, &c, &w->cpu));
-    GPU_OK(tq_cache_create(w->p.gpu_context, &c, &w->gpu));
+    c.sink_tokens = c.recent_tokens = 0; /* codes only */
     w->c.struct_size = sizeof w->c;
-    if (!w->cpu || !w->gpu)
+    if (!open_caches(w, &c))
         return 0;
     GPU_OK(tq_cache_get_config(w->gpu, &w->c));
     for (uint32_t l = 0; l < LAYERS; l++)
         make_rows(w, l);
-    return 1;
+    tq_cache_destroy(w->cpu);
+    tq_cache_destroy(w->gpu);
+    w->cpu = w->gpu = NULL;
+    c.sink_tokens = shape->sink_tokens;
+    c.recent_tokens = shape->recent_tokens;
+    if (!open_caches(w, &c))
+        return 0;
+    GPU_OK(tq_batch_create(w->cpu, SEQS, STEP_TOKENS, &w->cpu_batch));
+    GPU_OK(tq_batch_create(w->gpu, SEQS, STEP_TOKENS, &w->gpu_batch));
+    return w->cpu_batch && w->gpu_batch;
 }
 
 void walk_close(struct walk *w) {
@@ -210,6 +312,8 @@ void walk_close(struct walk *w) {
         free(w->rows[l].k_read);
         free(w->rows[l].v_read);
     }
+    tq_batch_destroy(w->cpu_batch);
+    tq_batch_destroy(w->gpu_batch);
     tq_cache_destroy(w->cpu);
     tq_cache_destroy(w->gpu);
     pair_destroy(&w->p);

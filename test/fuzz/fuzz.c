@@ -100,7 +100,8 @@ tq_allocator fuzz_allocator(struct fuzz_heap *heap) {
 }
 
 uint64_t fuzz_features_disabled(uint32_t level) {
-    static const uint64_t kept[] = {0, TQ_CPU_AVX2, TQ_CPU_AVX2 | TQ_CPU_AVX512, UINT64_MAX};
+    static const uint64_t kept[] = {0, TQ_CPU_AVX2, TQ_CPU_AVX2 | TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI,
+                                    UINT64_MAX};
 #ifdef UNDER_MSAN
     level = 0;
 #endif

@@ -234,7 +234,7 @@ static void test_levels(void **state) {
     struct tqi_kernels kernels;
     char what[40];
     (void)state;
-    tqi_kernels_select(&kernels, tqi_cpu_features());
+    tqi_kernels_select(&kernels, tqi_cpu_features(UINT64_MAX));
     for (uint32_t l = 0; l < kernels.n_levels; l++)
         for (uint32_t i = 0; i < tqi_variant_total(); i++)
             for (size_t d = 0; d < COUNT(dims); d++) {

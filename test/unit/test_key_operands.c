@@ -1,13 +1,14 @@
 /*
  * Polar angles and sketch signs as the fast CUDA kernels read them from a page of 64 tokens
  * (cuda/attend/polar.cuh, sketch.cuh), emulated: places in the page, masks, the order of the
- * projected query, and that fixed point stays within its bytes.
+ * projected query, and how near pairs of halves come to coordinates.
  */
 #include "unit/unit.h"
 
 #include <math.h>
 
 #include "../../cuda/attend/key_operands.h"
+#include "base/half.h"
 #include "spec/codes.h"
 #include "unit/rows.h"
 
@@ -97,34 +98,115 @@ static void polar_words_are_blocks(void **state) {
     }
 }
 
-/* The largest coordinate of the largest radius is a signed 16-bit integer. */
-static void polar_integers_fit(void **state) {
-    double largest = TQI_POLAR_UNITS;
+/* What f16x2 instructions do to one of their halves. */
+static double to_half(double x) {
+    return (double)tqi_f16_to_float(tqi_float_to_f16((float)x));
+}
+
+static double fused(double a, double b, double c) {
+    double sum = a * b + c; /* exact: 22 and 11 bits that are near each other */
+    return to_half(sum);
+}
+
+/* The high half with its seven low bits cut off. */
+static double cut(double x) {
+    return (double)tqi_f16_to_float((uint16_t)(tqi_float_to_f16((float)x) & 0xff80u));
+}
+
+struct halves {
+    double high, low;
+};
+
+static struct halves split(struct halves r, double direction, bool short_high) {
+    struct halves c = {.high = to_half(r.high * direction)};
+    if (short_high)
+        c.high = cut(c.high);
+    c.low = fused(r.high, direction, -c.high);
+    c.low = fused(r.low, direction, c.low);
+    return c;
+}
+
+/* cosine and sine number c of a level, as polar.cuh has them */
+static double direction_of(int level, uint32_t c, uint32_t odd) {
+    static const int cosine[4][4] = {TQI_POLAR1_COS, TQI_POLAR2_COS, TQI_POLAR3_COS,
+                                     TQI_POLAR4_COS};
+    return cosine[level][odd ? 3 - c : c] / 128.0;
+}
+
+/* One coordinate of a block with the given radius, by the path of halves: from level 4 down, two
+ * bits of code and whether it is the second child. */
+static void check_coordinate(uint16_t radius, uint16_t largest, const uint32_t code[4],
+                             uint32_t odd) {
+    uint32_t least = TQI_POLAR_LEAST & 0xffffu, exponent = largest > least ? largest : least;
+    uint16_t scale;
+    double exact = (double)tqi_f16_to_float(radius), power, top;
+    exponent &= 0x7c00u;
+    scale = (uint16_t)((TQI_POLAR_SCALE & 0xffffu) - exponent);
+    power = (double)tqi_f16_to_float(scale);
+    top = (double)tqi_f16_to_float(largest) * power;
+    CHECK(power * (double)tqi_bits_float((exponent << 13) + TQI_POLAR_UNIT) == 1,
+          "largest %04x: its power of two is not taken back", largest);
+    CHECK(top < 16384 && (largest < least || top >= 8192), "largest %04x: %g", largest, top);
+    struct halves r = {to_half(exact * power), 0};
+    CHECK(r.high == exact * power || exact * power < 0x1p-13, "radius %04x of %04x is not exact",
+          radius, largest);
+    for (int level = 3; level >= 1; level--) {
+        double d = direction_of(level, code[level], odd >> level & 1);
+        r = split(r, d, level == 1);
+        exact *= d;
+    }
+    double d = direction_of(0, code[0], odd & 1), high = to_half(r.high * d);
+    exact *= d * power;
+    CHECK(high == r.high * d, "a product of the high half is rounded: %g * %g", r.high, d);
+    double x = high + to_half(r.low * d);
+    CHECK(fabs(x - exact) <= 0x1p-13 * fabs(exact) + 0x1p-23,
+          "largest %04x, radius %04x: %g for %g", largest, radius, x, exact);
+}
+
+static void polar_halves_are_coordinates(void **state) {
+    uint64_t seed = 77;
+    (void)state;
+    for (int i = 0; i < 200000; i++) {
+        uint16_t largest = (uint16_t)unit_below(&seed, 0x7c00), radius;
+        uint32_t code[4], odd = (uint32_t)unit_below(&seed, 16);
+        radius = (uint16_t)(i % 2 ? largest : unit_below(&seed, (uint32_t)largest + 1));
+        for (int l = 0; l < 4; l++)
+            code[l] = (uint32_t)unit_below(&seed, 4);
+        check_coordinate(radius, largest, code, odd);
+    }
+}
+
+/* The integers of polar.cuh and the unit of its scores are those of the books. */
+static void polar_directions_are_the_books(void **state) {
+    double unit = 1;
     (void)state;
     random_page(TQ_FORMAT_POLAR, 128, 1);
     for (int level = 0; level < TQI_POLAR_LEVELS; level++) {
-        double most = 0;
-        for (int c = 0; c < TQI_POLAR_CODES; c++) {
-            const struct tqi_polar_book *b = &k_side.rows.polar[level];
-            most = fmax(most, fmax((double)b->cosine[c], (double)b->sine[c]));
+        const struct tqi_polar_book *b = &k_side.rows.polar[level];
+        double step = (double)b->cosine[0] / direction_of(level, 0, 0);
+        for (uint32_t c = 0; c < TQI_POLAR_CODES; c++) {
+            CHECK(fabs(direction_of(level, c, 0) * step - (double)b->cosine[c]) < 1e-7 &&
+                      fabs(direction_of(level, c, 1) * step - (double)b->sine[c]) < 1e-7,
+                  "level %d, direction %u", level + 1, c);
         }
-        largest *= most;
+        unit *= step;
     }
-    CHECK(largest < 32767 && largest > 30000, "largest integer %.0f", largest);
+    CHECK(fabs(unit / TQI_POLAR_STEP - 1) < 1e-6, "unit %.9g, books %.9g", TQI_POLAR_STEP, unit);
 }
 
 /* Sums of products begin at INT_START and must stay within 2^22 of it (tile.cuh). */
 static void sums_stay_in_range(void **state) {
-    const int low_bytes = 128 * 255 * 128, signs = 128 * 2 * 128;
+    const int signs = 128 * 2 * 128;
     (void)state;
-    CHECK(low_bytes < 1 << 22 && signs < 1 << 22, "%d and %d", low_bytes, signs);
+    CHECK(signs < 1 << 22, "%d", signs);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sketch_bytes_are_signs),
         cmocka_unit_test(polar_words_are_blocks),
-        cmocka_unit_test(polar_integers_fit),
+        cmocka_unit_test(polar_halves_are_coordinates),
+        cmocka_unit_test(polar_directions_are_the_books),
         cmocka_unit_test(sums_stay_in_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

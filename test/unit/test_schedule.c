@@ -168,6 +168,40 @@ static void test_visible(void **state) {
     assert_int_equal(from, 0);
 }
 
+/* Tokens in front and at the back that are kept in 16 bits: what is seen is what is left of the
+ * range without them, and empty ranges have no tile. */
+static void test_hidden(void **state) {
+    (void)state;
+    for (uint32_t front = 0; front <= 300; front += 50)
+        for (uint32_t back = 0; front + back <= 300; back += 30)
+            for (uint32_t window = 0; window <= 320; window += 40) {
+                struct tqi_segment plain = segment_of(300, 6), s = plain;
+                struct tqi_way way = way_of(8);
+                s.front = front;
+                s.back = back;
+                way.window = window;
+                way.hides = 1;
+                uint64_t first, last, from, unused;
+                for (uint32_t q = 0; q < 6; q++) {
+                    uint64_t all = tqi_visible(&plain, 1, window, q, &first);
+                    uint64_t to = tqi_visible(&s, 1, window, q, &from);
+                    last = all < 300 - back ? all : 300 - back;
+                    assert_int_equal(to, last);
+                    first = first > front ? first : front;
+                    assert_int_equal(from, first < last ? first : last);
+                }
+                struct tqi_cut cut = tqi_cut_segment(&way, &s);
+                (void)tqi_visible(&s, 1, window, 0, &from);
+                last = tqi_visible(&s, 1, window, 5, &unused);
+                assert_int_equal(cut.n_tiles, from < last ? (last + 63) / 64 - from / 64 : 0);
+                assert_int_equal(cut.items_per_head, tqi_items_per_head(&way, 6));
+                way.hides = 0; /* for layers that keep none of them */
+                struct tqi_cut all = tqi_cut_segment(&way, &plain);
+                cut = tqi_cut_segment(&way, &s);
+                assert_memory_equal(&cut, &all, sizeof cut);
+            }
+}
+
 static void random_batch(uint64_t *seed) {
     static const uint32_t groups[] = {1, 3, 4, 8, 16, 71};
     plan.way = way_of(groups[unit_below(seed, COUNT(groups))]);
@@ -276,9 +310,9 @@ static void test_choice(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_visible), cmocka_unit_test(test_random_batches),
-        cmocka_unit_test(test_long),    cmocka_unit_test(test_fixed),
-        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_visible),        cmocka_unit_test(test_hidden),
+        cmocka_unit_test(test_random_batches), cmocka_unit_test(test_long),
+        cmocka_unit_test(test_fixed),          cmocka_unit_test(test_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

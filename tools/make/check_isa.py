@@ -4,7 +4,7 @@
     check_isa.py LIB_MK CPUID_C OBJECT...
 
 Objects outside lib/kernel/<level> may use what every x86-64 has. Those of avx2 may use what the
-flags of its folder allow, but nothing of AVX-512. The flags of every folder must be asked for in
+flags of its folder allow, but nothing of AVX-512, those of avx512 no tiles. The flags of every folder must be asked for in
 CPUID_C. Checks itself first.
 """
 import re
@@ -23,7 +23,9 @@ ABOVE = re.compile(
     r"|round[ps][sd]|movntdqa|extrq|insertq|movnts[sd]|rdrand|rdseed|xgetbv|cmpxchg16b)$")
 # What only EVEX encodes: masks, wide registers, the upper sixteen, mask instructions.
 EVEX = re.compile(r"%zmm|%[xy]mm(?:1[6-9]|2\d|3[01])\b|\{%?k[0-7]\}|%k[0-7]\b|\{1to\d+\}")
-FLAG = re.compile(r"-m(\w+)")
+DOT = re.compile(r"\bvpdp")  # AVX-VNNI has a folder of its own
+TILES = re.compile(r"^(?:tile(?:loadd(?:t1)?|stored|zero|release)|[ls][dt]tilecfg|tdp\w+)\b|%tmm\d")
+FLAG = re.compile(r"-m([\w-]+)")
 
 
 def level_of(path):
@@ -33,9 +35,15 @@ def level_of(path):
 
 def wrong(level, line):
     """Whether an instruction may not stand in an object of a level; None = common code."""
+    if level == "amx":
+        return False
+    if TILES.search(line):
+        return True
     if level == "avx512":
         return False
     if EVEX.search(line):
+        return True
+    if level == "avx2" and DOT.search(line):
         return True
     words = line.split()
     while words and words[0] in ("rep", "repz", "repnz", "lock", "bnd", "notrack", "data16", "cs"):
@@ -66,7 +74,8 @@ def unasked(lib_mk, cpuid):
     found = []
     for level, flags in re.findall(r"^LEVEL_(\w+) := (.*)$", lib_mk, re.M):
         for flag in FLAG.findall(flags):
-            if level.startswith("avx") and not re.search(r'(?:"|bit_)%s\b' % flag, cpuid, re.I):
+            name = flag.replace("-", "_")
+            if level != "neon" and not re.search(r'(?:"|bit_)%s\b' % name, cpuid, re.I):
                 found.append("LEVEL_%s: -m%s is not asked for in the feature test" % (level, flag))
     return found
 
@@ -76,15 +85,22 @@ def self_test():
            (None, "pshufb %xmm0,%xmm1"), (None, "rep lzcnt %eax,%eax"), (None, "vzeroupper"),
            (None, "kmovw %k1,%eax"), (None, "pmulld %xmm0,%xmm1"), (None, "roundsd $0x1,%xmm0,%xmm1"),
            ("avx2", "vaddps %zmm0,%zmm1,%zmm2"), ("avx2", "vmovups %xmm17,%xmm1"),
-           ("avx2", "vmovups (%rax),%ymm1{%k1}{z}"), ("avx2", "vaddps (%rax){1to8},%ymm0,%ymm1")]
+           (None, "tilerelease"), ("avx2", "ldtilecfg (%rax)"), ("avx512", "tilezero %tmm3"),
+           ("avx512", "tdpbssd %tmm6,%tmm4,%tmm0"), ("avx512", "sttilecfg (%rax)"),
+           ("avx512", "tileloadd (%rax,%rcx,1),%tmm6"),
+           ("avx2", "{vex} vpdpwssd %ymm0,%ymm1,%ymm2"),
+           ("avxvnni", "vpdpwssd %zmm0,%zmm1,%zmm2"), ("avx2", "vmovups (%rax),%ymm1{%k1}{z}"), ("avx2", "vaddps (%rax){1to8},%ymm0,%ymm1")]
     good = [(None, "addps %xmm0,%xmm1"), (None, "tzcnt %eax,%eax"), (None, "verr %ax"),
             (None, "rep stos %al,%es:(%rdi)"), (None, "pmuludq %xmm0,%xmm1"), (None, "cvtps2dq %xmm0,%xmm1"),
             (None, "call 20 <vsnprintf>"), ("avx2", "vaddps %ymm0,%ymm1,%ymm15"),
-            ("avx512", "vaddps %zmm0,%zmm1,%zmm2{%k1}")]
+            ("avx512", "vaddps %zmm0,%zmm1,%zmm2{%k1}"), ("amx", "tdpbusd %tmm6,%tmm4,%tmm0"),
+            ("avxvnni", "{vex} vpdpwssd %ymm0,%ymm1,%ymm2"), ("amx", "vaddps %zmm0,%zmm1,%zmm2{%k1}")]
     wrongly = [line for level, line in bad if not wrong(level, line)]
     wrongly += [line for level, line in good if wrong(level, line)]
     wrongly += [] if unasked("LEVEL_avx2 := -mavx2 -mf16c", '"avx2"') else ["-mf16c"]
     wrongly += unasked("LEVEL_avx2 := -mavx2 -mf16c", '"avx2" bit_F16C')
+    wrongly += [] if unasked("LEVEL_amx := -mamx-tile", "bit_AMX_INT8") else ["-mamx-tile"]
+    wrongly += unasked("LEVEL_amx := -mamx-tile $(LEVEL_avx2)", "bit_AMX_TILE")
     return ["self-test: %s" % line for line in wrongly]
 
 

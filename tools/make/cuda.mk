@@ -81,7 +81,7 @@ check-cuda: $(CHECK_CUDA)
 # A tool per run over small shapes, a group at a time, so that one that hangs is named. Without a
 # number synccheck loses track of the kernels' barriers and stops them.
 SANITIZE_TOOLS ?= memcheck racecheck synccheck initcheck
-SANITIZE_GROUPS ?= sanitize_bytes sanitize_fp8 sanitize sanitize_batches sanitize_paged
+SANITIZE_GROUPS ?= sanitize_bytes sanitize_fp8 sanitize sanitize_batches sanitize_paged sanitize_kept
 check-cuda-sanitize: $(CHECK_CUDA)
 	sh test/cuda/sanitize.sh $(CHECK_CUDA) '$(SANITIZE_TOOLS)' '$(SANITIZE_GROUPS)'
 

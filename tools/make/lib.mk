@@ -4,14 +4,16 @@ LIB_SRC := $(filter-out lib/spec/gen/%,$(wildcard lib/*/*.c lib/kernel/ref/*.c))
 # Kernel levels of the target: a folder is a level and has its own instruction flags, which
 # no other object gets.
 ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null)),)
-LEVELS := avx512 avx2
+LEVELS := $(if $(HAVE_AMX),amx )avx512 $(if $(HAVE_AVXVNNI),avxvnni )avx2
 endif
 ifneq ($(findstring aarch64,$(shell $(CC) -dumpmachine 2>/dev/null)),)
 LEVELS := neon
 endif
 LEVEL_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi
+LEVEL_amx := -mamx-tile -mamx-int8 $(LEVEL_avx512)
 LEVEL_neon := -march=armv8.2-a+dotprod
 LEVEL_avx2 := -mavx2 -mfma -mf16c
+LEVEL_avxvnni := $(LEVEL_avx2) -mavxvnni
 LIB_SRC += $(foreach level,$(LEVELS),$(wildcard lib/kernel/$(level)/*.c))
 ifeq ($(USE_CUDA),1)
 LIB_SRC := $(filter-out lib/device/cuda_none.c,$(LIB_SRC))

@@ -16,6 +16,14 @@ $(error no C compiler: $(CC) was not found (Debian: apt-get install gcc libc6-de
 endif
 endif
 
+# Compilers and assemblers from about 2021 on (gcc 11, binutils 2.36) know AMX; without it there
+# is no such level.
+HAVE_AMX := $(shell printf '__asm__("tilerelease");void f(void){}' | \
+	$(CC) -mamx-tile -mamx-int8 -x c -c -o /dev/null - 2>/dev/null && echo 1)
+# The same for AVX-VNNI (gcc 11, clang 12).
+HAVE_AVXVNNI := $(shell printf '__asm__("{vex} vpdpwssd %%ymm0,%%ymm1,%%ymm2");void f(void){}' | \
+	$(CC) -mavxvnni -x c -c -o /dev/null - 2>/dev/null && echo 1)
+
 HAVE_NVCC := $(shell command -v nvcc 2>/dev/null)
 ifeq ($(CUDA),auto)
 USE_CUDA := $(if $(HAVE_NVCC),1,0)

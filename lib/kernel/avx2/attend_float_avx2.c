@@ -34,28 +34,31 @@ void tqk_prepare_float_avx2(const struct tqi_rows *k, const float *row, void *qu
         return;
     q->scale = ldexpf(1 / (float)TQK_SCORE_UNIT, e);
     __m256 factor = _mm256_set1_ps(ldexpf(1, -e));
-    for (uint32_t i = 0; i < k->layout.dim; i += 8)
-        _mm256_storeu_ps(to + i, _mm256_mul_ps(_mm256_loadu_ps(row + i), factor));
+    for (uint32_t i = 0; i < k->layout.dim; i += 8) {
+        __m256 x = _mm256_mul_ps(_mm256_loadu_ps(row + i), factor);
+        _mm256_storeu_ps(to + i, _mm256_permutevar8x32_ps(x, tqk_pairs_avx2(k, false)));
+    }
 }
 
 /* Rows (1 or 2) of queries against the 16 keys from `token` on. */
 TQK_INLINE void score_rows(const struct tqi_rows *k, const struct tqi_tile *tile, const char *query,
                            uint32_t rows, uint32_t stride, float *scores, uint32_t token,
                            const float *keys) {
+    const size_t query_bytes = tqk_query_bytes_avx2(k);
     const float *left =
         (const float *)(const void *)(query + offsetof(struct tqk_query_avx2, data));
-    __m128 scale = _mm_set1_ps(k->format->kind == TQI_KIND_FP8 ? tile->scale : 1);
-    for (uint32_t i = 0; i < 16; i += 4) {
-        __m128 sum[2];
-        /* Not over padding dims: they may hold NaN, which 0 does not silence. */
-        tqk_dot_float_avx2(left, tqk_query_bytes_avx2(k) / sizeof(float),
-                           keys + (size_t)i * k->layout.dim_pad, k->layout.dim_pad, k->layout.dim,
-                           rows, sum);
+    float unit = tqk_decoded_unit_avx2(k) * (k->format->kind == TQI_KIND_FP8 ? tile->scale : 1);
+    __m256 sum[2][2];
+    /* Not over padding dims: they may hold NaN, which 0 does not silence. */
+    tqk_dot_float_avx2(keys, k->layout.dim / 2, left, query_bytes / sizeof(float), rows, sum);
+    TQK_UNROLL
+    for (uint32_t r = 0; r < rows; r++) {
+        const struct tqk_query_avx2 *q = (const void *)(query + r * query_bytes);
         TQK_UNROLL
-        for (uint32_t r = 0; r < rows; r++) {
-            const struct tqk_query_avx2 *q = (const void *)(query + r * tqk_query_bytes_avx2(k));
-            __m128 s = _mm_mul_ps(_mm_mul_ps(sum[r], scale), _mm_set1_ps(q->scale));
-            tqk_put_scores_avx2(tile, scores + (size_t)r * stride, token + i, s);
+        for (uint32_t i = 0; i < 2; i++) {
+            __m256 s = _mm256_mul_ps(_mm256_mul_ps(sum[r][i], _mm256_set1_ps(unit)),
+                                     _mm256_set1_ps(q->scale));
+            tqk_put_8_scores_avx2(tile, scores + (size_t)r * stride, token + 8 * i, s);
         }
     }
 }
@@ -78,34 +81,72 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const c
 
 /* ---- accumulate --------------------------------------------------------------------------- */
 
-/* Probabilities of a row for the page's tokens; 0 outside the tile. */
-static void fill_row(const struct tqi_tile *t, const float *p, uint32_t n_tokens, float *to) {
-    memset(to, 0, n_tokens * sizeof *to);
-    for (uint32_t i = t->first; i < t->last; i++)
-        to[i] = p[i - t->first] * (1 / (float)TQK_VALUE_UNIT);
-}
-
-/* Tokens outside the tile may hold NaN, which a probability of 0 does not silence. */
-static void clear_outside(const struct tqi_tile *t, uint32_t n_tokens, float *values) {
-    for (uint32_t i = 0; i < 32; i++) {
-        memset(values + (size_t)i * n_tokens, 0, t->first * sizeof *values);
-        memset(values + (size_t)i * n_tokens + t->last, 0, (n_tokens - t->last) * sizeof *values);
+/* Probabilities of a row for the page's tokens, 8 in `order`; 0 outside the tile. */
+static void fill_row(const struct tqi_tile *t, const float *p, uint32_t n_tokens, __m256i order,
+                     float *to) {
+    memset(to, 0, t->first * sizeof *to);
+    memcpy(to + t->first, p, (t->last - t->first) * sizeof *to);
+    memset(to + t->last, 0, (n_tokens - t->last) * sizeof *to);
+    for (uint32_t i = 0; i < n_tokens; i += 8) {
+        __m256 x =
+            _mm256_mul_ps(_mm256_loadu_ps(to + i), _mm256_set1_ps(1 / (float)TQK_VALUE_UNIT));
+        _mm256_storeu_ps(to + i, _mm256_permutevar8x32_ps(x, order));
     }
 }
 
-/* Rows (1 or 2) of probabilities times 32 dims from `dim` on. */
-TQK_INLINE void sum_rows(const float *left, const float *values, uint32_t n_tokens, uint32_t dim,
-                         float scale, uint32_t rows, char *states, size_t state_bytes) {
-    for (uint32_t i = 0; i < 32; i += 4) {
-        __m128 sum[2];
-        tqk_dot_float_avx2(left, n_tokens, values + (size_t)i * n_tokens, n_tokens, n_tokens, rows,
-                           sum);
+/* One token of decoded values. */
+static void clear_token(const struct tqi_rows *v, uint32_t n_tokens, uint32_t token,
+                        float *values) {
+    uint32_t place[8], block = n_tokens / 2 * TQK_STEP_AVX2;
+    _mm256_storeu_si256((__m256i *)(void *)place, tqk_pairs_avx2(v, true));
+    uint32_t at = token / 8 * 8 + place[token % 8];
+    for (uint32_t i = 0; i < TQK_STEP_AVX2; i += 2) {
+        values[at / 2 * TQK_STEP_AVX2 + i + at % 2] = 0;
+        values[block + at / 2 * TQK_STEP_AVX2 + i + at % 2] = 0;
+    }
+}
+
+/* Tokens outside the tile may hold NaN, which a probability of 0 does not silence. */
+static void clear_outside(const struct tqi_rows *v, const struct tqi_tile *t, uint32_t n_tokens,
+                          float *values) {
+    for (uint32_t i = 0; i < t->first; i++)
+        clear_token(v, n_tokens, i, values);
+    for (uint32_t i = t->last; i < n_tokens; i++)
+        clear_token(v, n_tokens, i, values);
+}
+
+/* What the rows share. */
+struct job {
+    const float *left, *values;
+    char *states;
+    size_t state_bytes;
+    uint32_t n_tokens, lane_dims, dim; /* of a lane of a slab; the first of a word in a lane */
+    float scale;
+};
+
+/* acc = acc * factor + sum * scale, 4 dims of a lane and 4 of the next. */
+TQK_INLINE void add_sums(const struct job *j, uint32_t row, uint32_t lane, __m256 sum) {
+    struct tqk_state_avx2 *s = (void *)(j->states + row * j->state_bytes);
+    float *first = s->acc + (size_t)lane * j->lane_dims + j->dim, *second = first + j->lane_dims;
+    __m256 acc = _mm256_castps128_ps256(_mm_loadu_ps(first));
+    acc = _mm256_insertf128_ps(acc, _mm_loadu_ps(second), 1);
+    acc = _mm256_mul_ps(acc, _mm256_set1_ps(s->factor));
+    acc = _mm256_fmadd_ps(sum, _mm256_set1_ps(j->scale), acc);
+    _mm_storeu_ps(first, _mm256_castps256_ps128(acc));
+    _mm_storeu_ps(second, _mm256_extractf128_ps(acc, 1));
+}
+
+/* Rows (1 or 2) of probabilities times 32 dims. */
+TQK_INLINE void sum_rows(const struct job *j, uint32_t row, uint32_t rows) {
+    const uint32_t steps = j->n_tokens / 2;
+    for (uint32_t b = 0; b < 2; b++) {
+        __m256 sum[2][2];
+        tqk_dot_float_avx2(j->values + (size_t)b * steps * TQK_STEP_AVX2, steps,
+                           j->left + (size_t)row * j->n_tokens, j->n_tokens, rows, sum);
         TQK_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
-            struct tqk_state_avx2 *s = (void *)(states + r * state_bytes);
-            float *acc = s->acc + dim + i;
-            __m128 old = _mm_mul_ps(_mm_loadu_ps(acc), _mm_set1_ps(s->factor));
-            _mm_storeu_ps(acc, _mm_fmadd_ps(sum[r], _mm_set1_ps(scale), old));
+            add_sums(j, row + r, 4 * b, sum[r][0]);
+            add_sums(j, row + r, 4 * b + 2, sum[r][1]);
         }
     }
 }
@@ -117,20 +158,20 @@ static void accumulate(const struct tqi_rows *v, const struct tqi_tile *tile,
     const struct tqi_layout *l = &v->layout;
     uint32_t n_tokens = (tile->last + l->group - 1) / l->group * l->group;
     float *left = scratch + (size_t)32 * n_tokens;
-    float scale = v->format->kind == TQI_KIND_FP8 ? tile->scale : 1;
+    struct job j = {left, scratch, states, state_bytes, n_tokens, l->dim_pad / 8, 0, 0};
+    j.scale = tqk_decoded_unit_avx2(v) * (v->format->kind == TQI_KIND_FP8 ? tile->scale : 1);
     for (uint32_t r = 0; r < n_rows; r++)
-        fill_row(tile, probabilities + (size_t)r * score_stride, n_tokens,
+        fill_row(tile, probabilities + (size_t)r * score_stride, n_tokens, tqk_pairs_avx2(v, true),
                  left + (size_t)r * n_tokens);
-    for (uint32_t dim = 0; dim < l->dim_pad; dim += 32) {
+    for (uint32_t word = 0; word < l->dim_pad / 32; word++) {
         uint32_t r = 0;
-        unpack(v, tile, dim, n_tokens, scratch);
-        clear_outside(tile, n_tokens, scratch);
+        j.dim = word * 4;
+        unpack(v, tile, word, n_tokens, scratch);
+        clear_outside(v, tile, n_tokens, scratch);
         for (; r + 2 <= n_rows; r += 2)
-            sum_rows(left + (size_t)r * n_tokens, scratch, n_tokens, dim, scale, 2,
-                     states + r * state_bytes, state_bytes);
+            sum_rows(&j, r, 2);
         if (r < n_rows)
-            sum_rows(left + (size_t)r * n_tokens, scratch, n_tokens, dim, scale, 1,
-                     states + r * state_bytes, state_bytes);
+            sum_rows(&j, r, 1);
     }
 }
 

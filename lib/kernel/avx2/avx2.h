@@ -1,15 +1,25 @@
 /*
  * Stages of the AVX2 level (AVX2, FMA, F16C).
  *
- * Codes of a tile are decoded once into rows of 16-bit integers in cache, keys [token][dim],
- * values [dim][token]; queries and probabilities are 16-bit fixed point with one scale per
- * row, and VPMADDWD sums products of pairs exactly. Float formats do the same in binary32, in a
- * fixed order.
+ * Codes of a tile are decoded once for all query rows into 16-bit integers in cache; queries and
+ * probabilities are 16-bit fixed point with one scale per row, and VPMADDWD sums products of pairs
+ * exactly. Lanes of a sum are tokens (keys) or dims (values), so that no step goes across a
+ * register before the end:
+ *
+ *   a step    two registers of codes, and an element of every row, 2 or 4 integers that are
+ *             spread over a register
+ *   4 bits    elements of 4 integers; lanes are halves of 8 tokens or dims, in two registers
+ *   others    elements of 2 integers; registers are 8 tokens or dims each
+ *
+ * Codes are biased by 128, which joins the sums at their end. Float formats sum rows in binary32,
+ * in a fixed order. The AVX-VNNI level (lib/kernel/avxvnni) shares all of it but the
+ * multiplication.
  */
 #ifndef TQI_KERNEL_AVX2_H
 #define TQI_KERNEL_AVX2_H
 
 #include <immintrin.h>
+#include <math.h>
 #include <string.h>
 
 #include "kernel/simd/simd.h"
@@ -20,10 +30,11 @@ enum {
     TQK_BLOCK_AVX2 = 64        /* tokens whose weights share a scale */
 };
 
-/* A query row in dim order; floats for float formats. */
+/* A query row: elements of all steps, see tqk_order_avx2(); floats in dim order for float formats.
+ */
 struct tqk_query_avx2 {
     float scale;        /* query = integer * scale; NaN spoils the row */
-    int32_t half;       /* joins every sum: lm4 stores n for the value n + 1/2 */
+    int32_t bias;       /* joins every sum, see tqk_bias_avx2() */
     float sketch_scale; /* of the sums of a sketch */
     uint8_t pad[52];
     int16_t data[];
@@ -36,6 +47,11 @@ struct tqk_state_avx2 {
     float pad[12];
     float acc[];
 };
+
+/* No token seen. Rows of NaN alone have no maximum either, but a sum. */
+static inline bool tqk_is_empty_avx2(const struct tqk_state_avx2 *s) {
+    return s->max == -INFINITY && s->sum == 0;
+}
 
 /* The first n of 8 lanes. */
 static inline __m256i tqk_first_avx2(uint32_t n) {
@@ -69,17 +85,68 @@ static inline void tqk_put_scores_avx2(const struct tqi_tile *tile, float *to, u
             to[token + i - tile->first] = x[i];
 }
 
-/* unpack: 16 keys from `token` (a multiple of 16) on to rows of dim_pad integers. */
+/* Of 8 tokens. */
+void tqk_put_few_scores_avx2(const struct tqi_tile *tile, float *to, uint32_t token, __m256 s);
+TQK_INLINE void tqk_put_8_scores_avx2(const struct tqi_tile *tile, float *to, uint32_t token,
+                                      __m256 s) {
+    if (token >= tile->first && token + 8 <= tile->last)
+        _mm256_storeu_ps(to + (token - tile->first), s);
+    else
+        tqk_put_few_scores_avx2(tile, to, token, s);
+}
+
+/* What joins an integer sum, given the sum of the left operand: out with the bias of the codes; lm4
+ * stores n for the value n + 1/2. */
+static inline int32_t tqk_bias_avx2(const struct tqi_rows *rows, int32_t sum) {
+    return -128 * sum + (tqk_has_half(rows) ? (sum + 1) >> 1 : 0);
+}
+
+/* For VPSHUFB: 8 integers of a row, of the 8 dims of a word or of 8 tokens in order, to elements in
+ * the order of the steps. */
+static inline __m128i tqk_order_avx2(const struct tqi_rows *rows, bool values) {
+#define TQK_ORDER(a, b, c, d, e, f, g, h)                                                        \
+    _mm_setr_epi8(2 * a, 2 * a + 1, 2 * b, 2 * b + 1, 2 * c, 2 * c + 1, 2 * d, 2 * d + 1, 2 * e, \
+                  2 * e + 1, 2 * f, 2 * f + 1, 2 * g, 2 * g + 1, 2 * h, 2 * h + 1)
+    if (rows->format->kind == TQI_KIND_INT8)
+        return values ? TQK_ORDER(0, 4, 1, 5, 2, 6, 3, 7) : TQK_ORDER(0, 2, 1, 3, 4, 6, 5, 7);
+    return tqk_has_half(rows) != values ? TQK_ORDER(0, 2, 4, 6, 1, 3, 5, 7)
+                                        : TQK_ORDER(0, 4, 2, 6, 1, 5, 3, 7);
+#undef TQK_ORDER
+}
+
+/* unpack: 16 keys from `token` (a multiple of 16) on to steps: 4 bits two blocks of 8 tokens,
+ * others one of 16. */
 typedef void tqk_unpack_k_fn_avx2(const struct tqi_rows *k, const struct tqi_tile *tile,
-                                  uint32_t token, int16_t *rows);
-/* Values of 32 dims from `dim` on and n_tokens tokens from `token` on, whole groups, to rows; 8
- * tokens stand in the order 0 1 4 5 2 3 6 7. */
+                                  uint32_t token, int16_t *to);
+/* Values of word `word` of all lanes, 32 dims, and n_tokens tokens from `token` on, whole groups,
+ * to steps: 4 bits 4 blocks of two lanes, others 2 blocks of four. */
 typedef void tqk_unpack_v_fn_avx2(const struct tqi_rows *v, const struct tqi_tile *tile,
-                                  uint32_t dim, uint32_t token, uint32_t n_tokens, int16_t *rows);
+                                  uint32_t word, uint32_t token, uint32_t n_tokens, int16_t *to);
 tqk_unpack_k_fn_avx2 tqk_unpack_k_lm4_avx2, tqk_unpack_k_lm3_avx2, tqk_unpack_k_lm2_avx2,
     tqk_unpack_k_int8_avx2;
 tqk_unpack_v_fn_avx2 tqk_unpack_v_lm4_avx2, tqk_unpack_v_lm3_avx2, tqk_unpack_v_lm2_avx2,
     tqk_unpack_v_int8_avx2;
+
+/* Probabilities times gains of a block of tokens as 16-bit fixed point. */
+struct tqk_weights_avx2 {
+    uint32_t token, n_tokens; /* from the start of the page; whole groups */
+    int16_t *rows;            /* TQK_BLOCK_AVX2 apart, 8 tokens in the order of the steps */
+    int32_t bias[TQK_TILE_ROWS_AVX2];
+    float scale[TQK_TILE_ROWS_AVX2];
+};
+
+/* The block of up to TQK_BLOCK_AVX2 tokens from `token` on; those outside the tile weigh nothing.
+ */
+void tqk_weigh_avx2(const struct tqi_rows *v, const struct tqi_tile *tile, const float *p,
+                    uint32_t n_rows, uint32_t score_stride, uint32_t token, int16_t *rows,
+                    struct tqk_weights_avx2 *weights);
+/* Applies the factors that the softmax has noted. */
+void tqk_rescale_states_avx2(const struct tqi_layout *l, char *states, size_t state_bytes,
+                             uint32_t n_rows);
+/* The share of the sketch in the scores of the plain codes. */
+void tqk_add_codes_sketch_avx2(const struct tqi_rows *k, const struct tqi_tile *tile,
+                               const void *queries, uint32_t n_rows, uint32_t score_stride,
+                               void *scores);
 
 /* rotate: x <- H D x, not normalised, in the order of spec/rotation.h; and D H^T x. */
 void tqk_rotate_avx2(const struct tqi_rotation *r, float *x);

@@ -20,6 +20,8 @@ static const struct tqi_level level = {
     .decode = tqk_decode_ref,
 #define TQI_FILL_avx2(member, id, stage, format) \
     .member[id] = {tqk_##stage##_##format##_avx2, "tqk_" #stage "_" #format "_avx2"},
+#define TQI_FILL_avxvnni(member, id, stage, format)
+#define TQI_FILL_amx(member, id, stage, format)
 #define TQI_FILL_ref(member, id, stage, format)
 #define TQI_FILL_avx512(member, id, stage, format)
 #define TQI_ENCODE(id, format, level) TQI_FILL_##level(encode, id, encode, format)

@@ -5,6 +5,8 @@
 
 #include "kernel/avx2/avx2.h"
 
+#define LOG2_E 1.44269504088896340736
+
 size_t tqk_state_bytes_avx2(const struct tqi_rows *v) {
     return sizeof(struct tqk_state_avx2) + v->layout.dim_pad * sizeof(float);
 }
@@ -22,21 +24,21 @@ static __m256i seen(struct tqi_sight span, uint32_t t) {
     return _mm256_andnot_si256(tqk_first_avx2(t < span.first ? span.first - t : 0), last);
 }
 
-/* exp(x), -87 <= x <= 0, relative error below 2e-7, 1e-38 below; NaN stays NaN. */
-TQK_INLINE __m256 exponential(__m256 x) {
-    __m256 y = _mm256_mul_ps(x, _mm256_set1_ps(1.44269504f));
-    y = _mm256_max_ps(_mm256_set1_ps(-126), y);
+/* 2^y, y <= 0 or small, relative error below 3e-7, 2^-100 below, so that no product with a gain is
+ * subnormal; NaN stays NaN. */
+TQK_INLINE __m256 exponential2(__m256 y) {
+    y = _mm256_max_ps(_mm256_set1_ps(-100), y);
     __m256 n = _mm256_round_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 f = _mm256_sub_ps(y, n), p = _mm256_set1_ps(1.535336188319500e-4f);
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1.339887440266574e-3f));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(9.618437357674640e-3f));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(5.550332471162809e-2f));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(2.402264791363012e-1f));
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(6.931472028550421e-1f));
+    __m256 f = _mm256_sub_ps(y, n), p = _mm256_set1_ps(1.33908634e-3f);
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(9.67603192e-3f));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(5.55035711e-2f));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(2.40221075e-1f));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(6.93147188e-1f));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1));
-    __m256i e =
-        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-    return _mm256_mul_ps(p, _mm256_castsi256_ps(e));
+    /* p is within [0.7, 1.5]: its exponent has room for n. */
+    __m256i e = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    __m256 x = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), e));
+    return x;
 }
 
 /* tanh(x), relative error below 3e-7; NaN stays NaN. */
@@ -49,7 +51,7 @@ TQK_INLINE __m256 hyperbolic_tangent(__m256 x) {
     p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(1.33327697e-1f));
     p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(-3.33333289e-1f));
     p = _mm256_fmadd_ps(_mm256_mul_ps(p, z), x, x);
-    __m256 e = exponential(_mm256_mul_ps(size, _mm256_set1_ps(-2)));
+    __m256 e = exponential2(_mm256_mul_ps(size, _mm256_set1_ps(-2 * (float)LOG2_E)));
     __m256 far = _mm256_div_ps(_mm256_sub_ps(one, e), _mm256_add_ps(one, e));
     far = _mm256_or_ps(far, sign);
     return _mm256_blendv_ps(p, far, _mm256_cmp_ps(size, _mm256_set1_ps(0.625f), _CMP_GT_OQ));
@@ -61,8 +63,8 @@ static float rescale(float from, float to, float scale) {
 }
 
 /* Scores that leave binary32 saturate, so that finite rows stay finite; NaN stays. */
-TQK_INLINE __m256 saturated(const float *scores, __m256i mask) {
-    __m256 s = _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), _mm256_maskload_ps(scores, mask));
+TQK_INLINE __m256 saturated(__m256 scores) {
+    __m256 s = _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), scores);
     return _mm256_min_ps(_mm256_set1_ps(FLT_MAX), s);
 }
 
@@ -83,7 +85,8 @@ void tqk_softcap_avx2(void *scores, uint32_t score_stride, const double *shift, 
         __m256 before = _mm256_set1_ps(finite(shift[r] / cap));
         for (uint32_t t = 0; t < n_tokens; t += 8) {
             __m256i mask = tqk_first_avx2(n_tokens - t);
-            __m256 x = _mm256_fmadd_ps(saturated(row + t, mask), factor, before);
+            __m256 x =
+                _mm256_fmadd_ps(saturated(_mm256_maskload_ps(row + t, mask)), factor, before);
             x = _mm256_min_ps(end, _mm256_max_ps(start, x));
             x = _mm256_mul_ps(hyperbolic_tangent(x), unit);
             _mm256_maskstore_ps(row + t, mask, x);
@@ -91,29 +94,54 @@ void tqk_softcap_avx2(void *scores, uint32_t score_stride, const double *shift, 
     }
 }
 
-/* Largest of the row and what came before; NaN when there is one. */
+static bool is_whole(struct tqi_sight span, uint32_t t) {
+    return t >= span.first && t + 8 <= span.last;
+}
+
+/* Largest of the row and what came before. NaN is above nothing: it stays in its probability, and
+ * so in the sum. */
 static float new_maximum(const float *scores, struct tqi_sight span, float max) {
-    __m256 most = _mm256_set1_ps(max), bad = _mm256_setzero_ps();
+    __m256 most = _mm256_set1_ps(max);
     for (uint32_t t = span.first / 8 * 8; t < span.last; t += 8) {
+        if (is_whole(span, t)) {
+            most = _mm256_max_ps(_mm256_loadu_ps(scores + t), most);
+            continue;
+        }
         __m256i mask = seen(span, t);
-        __m256 s = saturated(scores + t, mask);
-        bad = _mm256_or_ps(bad, _mm256_cmp_ps(s, s, _CMP_UNORD_Q));
-        most = _mm256_blendv_ps(most, _mm256_max_ps(most, s), _mm256_castsi256_ps(mask));
+        __m256 s = _mm256_max_ps(_mm256_maskload_ps(scores + t, mask), most);
+        most = _mm256_blendv_ps(most, s, _mm256_castsi256_ps(mask));
     }
-    return _mm256_movemask_ps(bad) || isnan(max) ? NAN : tqk_largest_of_lanes_avx2(most);
+    float x = tqk_largest_of_lanes_avx2(most);
+    return x > FLT_MAX ? FLT_MAX : x;
+}
+
+/* What all tokens of a row share. */
+struct row {
+    __m256 top, factor; /* a probability is 2^((score - top) * factor) */
+};
+
+TQK_INLINE __m256 probabilities(const struct row *row, __m256 scores) {
+    return exponential2(_mm256_mul_ps(_mm256_sub_ps(saturated(scores), row->top), row->factor));
 }
 
 static void update(struct tqk_state_avx2 *s, float *scores, struct tqi_sight span,
                    uint32_t n_tokens, float scale) {
     float max = new_maximum(scores, span, s->max);
-    __m256 sum = _mm256_setzero_ps(), top = _mm256_set1_ps(max), factor = _mm256_set1_ps(scale);
+    __m256 sum = _mm256_setzero_ps();
+    const struct row row = {_mm256_set1_ps(max), _mm256_set1_ps(scale * (float)LOG2_E)};
     s->factor = max == s->max ? 1 : rescale(s->max, max, scale);
     s->max = max;
     s->scale = scale;
     for (uint32_t t = 0; t < n_tokens; t += 8) {
+        if (is_whole(span, t)) {
+            __m256 p = probabilities(&row, _mm256_loadu_ps(scores + t));
+            sum = _mm256_add_ps(sum, p);
+            _mm256_storeu_ps(scores + t, p);
+            continue;
+        }
         __m256i mask = seen(span, t);
-        __m256 x = _mm256_mul_ps(_mm256_sub_ps(saturated(scores + t, mask), top), factor);
-        __m256 p = _mm256_and_ps(exponential(x), _mm256_castsi256_ps(mask));
+        __m256 p = probabilities(&row, _mm256_maskload_ps(scores + t, mask));
+        p = _mm256_and_ps(p, _mm256_castsi256_ps(mask));
         sum = _mm256_add_ps(sum, p);
         _mm256_maskstore_ps(scores + t, tqk_first_avx2(n_tokens - t), p);
     }
@@ -138,9 +166,9 @@ void tqk_softmax_avx2(void *states, size_t state_bytes, void *scores, uint32_t s
 void tqk_state_merge_avx2(const struct tqi_rows *v, void *into, const void *from) {
     struct tqk_state_avx2 *a = into;
     const struct tqk_state_avx2 *b = from;
-    if (b->max == -INFINITY)
+    if (tqk_is_empty_avx2(b))
         return;
-    float max = a->max > b->max || isnan(a->max) ? a->max : b->max;
+    float max = a->max > b->max ? a->max : b->max;
     float fa = rescale(a->max, max, b->scale), fb = rescale(b->max, max, b->scale);
     a->sum = a->sum * fa + b->sum * fb;
     for (uint32_t i = 0; i < v->layout.dim_pad; i += 8) {

@@ -50,6 +50,9 @@ TQK_INLINE ivec i_all(uint32_t x) {
 TQK_INLINE ivec i_add(ivec a, ivec b) {
     return _mm256_add_epi32(a, b);
 }
+TQK_INLINE ivec i_sub(ivec a, ivec b) {
+    return _mm256_sub_epi32(a, b);
+}
 TQK_INLINE ivec i_and(ivec a, ivec b) {
     return _mm256_and_si256(a, b);
 }
@@ -155,18 +158,13 @@ TQK_INLINE vec v_of_four(vec table, ivec index) {
 TQK_INLINE vec v_of_eight(const float *table, ivec index) {
     return _mm256_permutevar8x32_ps(v_load(table), index);
 }
-/* Sixteen numbers by four bits from bit n of every lane on: three bits look up, the fourth
- * selects. */
-struct nibble {
-    ivec index, half;
-};
-TQK_INLINE struct nibble i_nibble(ivec x, uint32_t n) {
-    struct nibble i = {_mm256_srli_epi32(x, (int)n), _mm256_slli_epi32(x, (int)(28 - n))};
-    return i;
+/* Numbers by three bits from bit n of every lane on: a register holds eight. */
+#define TQK_TABLE_BITS 3
+TQK_INLINE ivec i_table_index(ivec x, uint32_t n) {
+    return _mm256_srli_epi32(x, (int)n);
 }
-TQK_INLINE vec v_of_sixteen(const float *table, struct nibble n) {
-    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(v_load(table), n.index),
-                            _mm256_permutevar8x32_ps(v_load(table + 8), n.index), i_float(n.half));
+TQK_INLINE vec v_of_table(const float *table, ivec index) {
+    return _mm256_permutevar8x32_ps(v_load(table), index);
 }
 
 /* ---- tokens of a page in lanes ------------------------------------------------------------ */

@@ -150,6 +150,7 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
     const struct tqi_layout *l = &v->layout;
     struct job j = {.codes = tqk_codes_of_v_avx512(l, tile),
                     .table = tqk_table_of_avx512(v, 0),
+                    .weights = {.order = TQK_WEIGHTS_OCTETS},
                     .states = states,
                     .state_bytes = state_bytes,
                     .per_lane = l->dim_pad / 32};

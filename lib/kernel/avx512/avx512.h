@@ -9,8 +9,7 @@
  *                                   and probabilities are 16-bit fixed point in two planes
  *                                   of bytes, value = 256 * high + low, with one scale per
  *                                   row, signed queries and unsigned weights
- *   float formats (bf16, f16, fp8)  panels: 16 columns (tokens of K, dims of V) in binary32
- *                                   by steps along the sum
+ *   float formats (bf16, f16, fp8)  binary32 in registers, see float_avx512.h
  *
  * Integer sums are exact and float sums run in a fixed order, so that a row's bits do not
  * depend on its neighbours.
@@ -23,10 +22,8 @@
 #include "kernel/simd/simd.h"
 
 enum {
-    TQK_COLUMNS_AVX512 = 16,    /* of a panel */
     TQK_FIXED_MAX = 32639,      /* 127 * 256 + 127: largest value of two planes of signed bytes */
     TQK_WEIGHT_MAX = 65535,     /* of two planes of unsigned bytes */
-    TQK_ROW_BLOCK_AVX512 = 4,   /* rows that share loads of a panel */
     TQK_BLOCK_AVX512 = 64,      /* tokens whose weights share a scale */
     TQK_TILE_ROWS_AVX512 = 32,  /* rows of a tile at most */
     TQK_DIM_LIMIT_AVX512 = 4096 /* of a row */
@@ -40,7 +37,8 @@ enum {
 #define TQK_KEEP_ADDRESS(x) __asm__("" : "+r"(x))
 
 /* A query row. Integer formats: 4 high bytes and 4 low bytes for every 4 dims follow, see
- * score_int_avx512.c. Float formats: dim_pad floats follow. */
+ * score_int_avx512.c. Float formats: operands of
+ * binary32 follow, see float_avx512.h. */
 struct tqk_query_avx512 {
     float scale;        /* query = integer * scale; NaN spoils the row */
     int32_t bias;       /* joins every integer sum: takes out the bias of the codes */
@@ -76,27 +74,24 @@ static inline int32_t tqk_bias_avx512(const struct tqi_rows *rows, int32_t sum) 
     return -128 * sum + (tqk_has_half(rows) ? (sum + 1) >> 1 : 0);
 }
 
-/* unpack: tokens [token, token + 16 * panels) of a page to float K panels of dim_pad steps. */
-typedef void tqk_unpack_k_fn_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,
-                                    uint32_t token, uint32_t panels, void *panel);
-/* Dims [dim, dim + 16 * panels) and the first n_tokens tokens (rounded up to a group) to V
- * panels. */
-typedef void tqk_unpack_v_fn_avx512(const struct tqi_rows *v, const struct tqi_tile *tile,
-                                    uint32_t dim, uint32_t panels, uint32_t n_tokens, void *panel);
-tqk_unpack_k_fn_avx512 tqk_unpack_k_fp8_avx512, tqk_unpack_k_bf16_avx512, tqk_unpack_k_f16_avx512;
-tqk_unpack_v_fn_avx512 tqk_unpack_v_fp8_avx512, tqk_unpack_v_bf16_avx512, tqk_unpack_v_f16_avx512;
-
-/* Bytes of a panel with `elements` along the sum. */
-static inline size_t tqk_panel_bytes_avx512(uint32_t elements) {
-    return (size_t)elements * TQK_COLUMNS_AVX512 * sizeof(float);
-}
-
 /* rotate: x <- H D x, not normalised, in the order of spec/rotation.h; and D H^T x. */
 void tqk_rotate_avx512(const struct tqi_rotation *r, float *x);
 void tqk_unrotate_avx512(const struct tqi_rotation *r, float *x);
 
 /* Query rows of the integer formats. */
 tqi_prepare_fn tqk_prepare_int_avx512;
+/* A rotated query as 256 * high + low. */
+struct tqk_fixed_avx512 {
+    float rotated[TQK_DIM_LIMIT_AVX512] __attribute__((aligned(64))); /* times 2^-exponent */
+    int exponent; /* INT_MIN: the row is not finite, the planes are 0 */
+    uint8_t high[TQK_DIM_LIMIT_AVX512], low[TQK_DIM_LIMIT_AVX512]; /* in dim order */
+};
+/* Also sets the scale of the query; returns the sum of the integers. */
+int32_t tqk_split_query_avx512(const struct tqi_rows *k, const float *row,
+                               struct tqk_query_avx512 *q, struct tqk_fixed_avx512 *fixed);
+/* The dims of a plane in the order in which decoded keys meet them: eight dims of word j of lane t
+ * at 8 (4 j + t). */
+void tqk_order_plane_avx512(const struct tqi_rows *k, const uint8_t *plane, uint8_t *to);
 
 tqi_load_fn tqk_load_avx512;
 /* Tables of a query by codes of polar keys and by signs of a sketch, see simd/query_tables.h:

@@ -1,4 +1,4 @@
-/* The inner products of the level: rows times panels, held in registers. */
+/* What the inner products of the level have in common. */
 #ifndef TQI_KERNEL_AVX512_DOT_H
 #define TQI_KERNEL_AVX512_DOT_H
 
@@ -49,31 +49,6 @@ TQK_INLINE void tqk_put_scores_avx512(const struct tqk_target_avx512 *t, uint32_
 /* Rows that are taken together when so many are left. */
 static inline uint32_t tqk_rows_together_avx512(uint32_t left) {
     return left >= 8 ? 8 : left >= 4 ? 4 : left;
-}
-
-/* sum[r * columns + c] = row r . panel c. Rows lie row_bytes apart, panels panel_bytes. */
-TQK_INLINE void tqk_dot_float_avx512(const float *panel, size_t panel_bytes, uint32_t steps,
-                                     const float *row, size_t row_bytes, uint32_t rows,
-                                     uint32_t columns, __m512 *sum) {
-    TQK_UNROLL
-    for (uint32_t i = 0; i < rows * columns; i++) {
-        sum[i] = _mm512_setzero_ps();
-    }
-    for (uint32_t s = 0; s < steps; s++) {
-        __m512 x[2];
-        TQK_UNROLL
-        for (uint32_t c = 0; c < columns; c++) {
-            x[c] = _mm512_load_ps(panel + c * panel_bytes / 4 + (size_t)s * 16);
-        }
-        TQK_UNROLL
-        for (uint32_t r = 0; r < rows; r++) {
-            __m512 a = _mm512_set1_ps(row[r * row_bytes / 4 + s]);
-            TQK_UNROLL
-            for (uint32_t c = 0; c < columns; c++) {
-                sum[r * columns + c] = _mm512_fmadd_ps(a, x[c], sum[r * columns + c]);
-            }
-        }
-    }
 }
 
 /* Probabilities of tokens [token, + 16) of the page; 0 outside the tile. */

@@ -33,24 +33,54 @@ static int32_t split_row(const float *x, uint32_t dim_pad, float scale, uint8_t 
     return _mm512_reduce_add_epi32(sum);
 }
 
-/* The planes of a query: for word j of lane t (8 dims, for int8 two words of 4) 16 bytes at
- * 4 j + t: high and low bytes of the first operand, then of the second. */
-static void put_planes(const struct tqi_rows *k, const uint8_t *high, const uint8_t *low,
-                       uint8_t *to) {
+static size_t planes_bytes(const struct tqi_rows *k) {
+    return ((size_t)k->layout.dim_pad * 2 + 63) / 64 * 64;
+}
+
+void tqk_order_plane_avx512(const struct tqi_rows *k, const uint8_t *plane, uint8_t *to) {
     uint32_t per_lane = k->layout.dim_pad / 32;
     const __m128i order =
         _mm_cvtsi64_si128(tqk_splits_nibbles_avx512(k) ? 0x0705030106040200 : 0x0706050403020100);
     for (uint32_t i = 0; i < 4 * per_lane; i++) {
         uint32_t t = i / per_lane, j = i % per_lane;
-        __m128i h = _mm_loadl_epi64((const __m128i *)(const void *)(high + (size_t)i * 8));
-        __m128i l = _mm_loadl_epi64((const __m128i *)(const void *)(low + (size_t)i * 8));
-        h = _mm_unpacklo_epi32(_mm_shuffle_epi8(h, order), _mm_shuffle_epi8(l, order));
-        _mm_storeu_si128((__m128i *)(void *)(to + (size_t)(4 * j + t) * 16), h);
+        __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)(plane + (size_t)i * 8));
+        _mm_storel_epi64((__m128i *)(void *)(to + (size_t)(4 * j + t) * 8),
+                         _mm_shuffle_epi8(x, order));
     }
 }
 
-static size_t planes_bytes(const struct tqi_rows *k) {
-    return ((size_t)k->layout.dim_pad * 2 + 63) / 64 * 64;
+int32_t tqk_split_query_avx512(const struct tqi_rows *k, const float *row,
+                               struct tqk_query_avx512 *q, struct tqk_fixed_avx512 *fixed) {
+    const struct tqi_layout *l = &k->layout;
+    float *x = fixed->rotated;
+    memset(x + l->dim, 0, (l->dim_pad - l->dim) * sizeof *x);
+    memcpy(x, row, l->dim * sizeof *x);
+    fixed->exponent = to_range(x, l->dim);
+    if (fixed->exponent == INT_MIN) {
+        memset(fixed->high, 0, l->dim_pad);
+        memset(fixed->low, 0, l->dim_pad);
+        q->scale = NAN;
+        return 0;
+    }
+    tqk_rotate_avx512(&k->rotation, x);
+    float most = largest_of(x, l->dim_pad), limit = tqk_query_limit_avx512(l->dim_pad);
+    q->scale = (float)(ldexp((double)most / (double)limit, fixed->exponent) / sqrt((double)l->dim) *
+                       tqk_integer_unit(k) / TQK_SCORE_UNIT);
+    return split_row(x, l->dim_pad, most > 0 ? limit / most : 0, fixed->high, fixed->low);
+}
+
+/* For word j of lane t (8 dims, for int8 two words of 4) 16 bytes at 4 j + t: high and low bytes
+ * of the first operand, then of the second. */
+static void put_planes(const struct tqi_rows *k, const struct tqk_fixed_avx512 *fixed,
+                       uint8_t *to) {
+    uint8_t plane[2][TQK_DIM_LIMIT_AVX512];
+    tqk_order_plane_avx512(k, fixed->high, plane[0]);
+    tqk_order_plane_avx512(k, fixed->low, plane[1]);
+    for (uint32_t i = 0; i < k->layout.dim_pad; i += 8) {
+        __m128i h = _mm_loadl_epi64((const __m128i *)(const void *)(plane[0] + i));
+        __m128i l = _mm_loadl_epi64((const __m128i *)(const void *)(plane[1] + i));
+        _mm_storeu_si128((__m128i *)(void *)(to + (size_t)i * 2), _mm_unpacklo_epi32(h, l));
+    }
 }
 
 static void clear_sketch(const struct tqi_rows *k, struct tqk_query_avx512 *q) {
@@ -59,29 +89,14 @@ static void clear_sketch(const struct tqi_rows *k, struct tqk_query_avx512 *q) {
 }
 
 void tqk_prepare_int_avx512(const struct tqi_rows *k, const float *row, void *query) {
-    const struct tqi_layout *l = &k->layout;
     struct tqk_query_avx512 *q = query;
-    float x[TQK_DIM_LIMIT_AVX512] __attribute__((aligned(64)));
-    memset(x + l->dim, 0, (l->dim_pad - l->dim) * sizeof *x);
-    memcpy(x, row, l->dim * sizeof *x);
-    int e = to_range(x, l->dim);
-    if (e == INT_MIN) {
-        memset(q->data, 0, (size_t)l->dim_pad * 2);
-        q->bias = 0;
-        q->scale = NAN;
+    struct tqk_fixed_avx512 fixed;
+    q->bias = tqk_bias_avx512(k, tqk_split_query_avx512(k, row, q, &fixed));
+    put_planes(k, &fixed, q->data);
+    if (fixed.exponent == INT_MIN)
         clear_sketch(k, q);
-        return;
-    }
-    tqk_rotate_avx512(&k->rotation, x);
-    uint8_t high[TQK_DIM_LIMIT_AVX512], low[TQK_DIM_LIMIT_AVX512];
-    float most = largest_of(x, l->dim_pad), limit = tqk_query_limit_avx512(l->dim_pad);
-    int32_t sum = split_row(x, l->dim_pad, most > 0 ? limit / most : 0, high, low);
-    put_planes(k, high, low, q->data);
-    q->bias = tqk_bias_avx512(k, sum);
-    q->scale = (float)(ldexp((double)most / (double)limit, e) / sqrt((double)l->dim) *
-                       tqk_integer_unit(k) / TQK_SCORE_UNIT);
-    if (k->format->sketch)
-        tqk_prepare_sketch_avx512(k, x, e, q, q->data + planes_bytes(k));
+    else if (k->format->sketch)
+        tqk_prepare_sketch_avx512(k, fixed.rotated, fixed.exponent, q, q->data + planes_bytes(k));
 }
 
 /* ---- scores ------------------------------------------------------------------------------- */

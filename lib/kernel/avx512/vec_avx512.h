@@ -50,6 +50,9 @@ TQK_INLINE ivec i_all(uint32_t x) {
 TQK_INLINE ivec i_add(ivec a, ivec b) {
     return _mm512_add_epi32(a, b);
 }
+TQK_INLINE ivec i_sub(ivec a, ivec b) {
+    return _mm512_sub_epi32(a, b);
+}
 TQK_INLINE ivec i_and(ivec a, ivec b) {
     return _mm512_and_si512(a, b);
 }
@@ -150,16 +153,13 @@ TQK_INLINE vec v_of_four(vec table, ivec index) {
 TQK_INLINE vec v_of_eight(const float *table, ivec index) {
     return _mm512_permutexvar_ps(index, _mm512_castps256_ps512(_mm256_loadu_ps(table)));
 }
-/* Sixteen numbers by four bits from bit n of every lane on. */
-struct nibble {
-    ivec index;
-};
-TQK_INLINE struct nibble i_nibble(ivec x, uint32_t n) {
-    struct nibble i = {_mm512_srli_epi32(x, n)};
-    return i;
+/* Numbers by four bits from bit n of every lane on: a register holds sixteen. */
+#define TQK_TABLE_BITS 4
+TQK_INLINE ivec i_table_index(ivec x, uint32_t n) {
+    return _mm512_srli_epi32(x, n);
 }
-TQK_INLINE vec v_of_sixteen(const float *table, struct nibble n) {
-    return _mm512_permutexvar_ps(n.index, v_load(table));
+TQK_INLINE vec v_of_table(const float *table, ivec index) {
+    return _mm512_permutexvar_ps(index, v_load(table));
 }
 
 /* ---- tokens of a page in lanes ------------------------------------------------------------ */

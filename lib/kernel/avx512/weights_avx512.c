@@ -48,30 +48,37 @@ TQK_INLINE __m512i sum_of_4(const __m512i x[4]) {
     return _mm512_add_epi32(a, _mm512_shuffle_epi32(a, 0xb1));
 }
 
-/* 64 weights to octets of 8 high and 8 low bytes. Packing leaves token 16 i + 4 k + e in byte
+/* 64 weights to their high and low bytes. Packing leaves token 16 i + 4 k + e in byte
  * 16 k + 4 i + e. */
 struct placing {
-    __m512i first, second; /* octets 0..3 and 4..7 from (high, low) */
+    __m512i first, second; /* halves of a row from (high, low) */
 };
 
-/* Byte i of 16 of an octet: high 0..7, low 0..7; in the operand order of words that are split
- * into nibbles, or not. */
-#define OCTET(o, t0, t1, t2, t3, t4, t5, t6, t7)                                                  \
-    PLACE(0, o, t0), PLACE(0, o, t1), PLACE(0, o, t2), PLACE(0, o, t3), PLACE(0, o, t4),          \
-        PLACE(0, o, t5), PLACE(0, o, t6), PLACE(0, o, t7), PLACE(64, o, t0), PLACE(64, o, t1),    \
-        PLACE(64, o, t2), PLACE(64, o, t3), PLACE(64, o, t4), PLACE(64, o, t5), PLACE(64, o, t6), \
-        PLACE(64, o, t7)
+/* The bytes of a plane for one octet, in the operand order of words that are split into nibbles,
+ * or not. */
 #define PLACE(plane, o, t) \
     (plane) + (8 * (o) + (t)) / 4 % 4 * 16 + (8 * (o) + (t)) / 16 * 4 + (t) % 4
-#define WHOLE(o) OCTET(o, 0, 1, 4, 5, 2, 3, 6, 7)
-#define SPLIT(o) OCTET(o, 0, 4, 2, 6, 1, 5, 3, 7)
+#define EIGHT(p, o, t0, t1, t2, t3, t4, t5, t6, t7)                                      \
+    PLACE(p, o, t0), PLACE(p, o, t1), PLACE(p, o, t2), PLACE(p, o, t3), PLACE(p, o, t4), \
+        PLACE(p, o, t5), PLACE(p, o, t6), PLACE(p, o, t7)
+#define WHOLE(p, o) EIGHT(p, o, 0, 1, 4, 5, 2, 3, 6, 7)
+#define SPLIT(p, o) EIGHT(p, o, 0, 4, 2, 6, 1, 5, 3, 7)
+#define OCTETS(of)                                                                              \
+    {                                                                                           \
+        of(0, 0), of(64, 0), of(0, 1), of(64, 1), of(0, 2), of(64, 2), of(0, 3), of(64, 3),     \
+            of(0, 4), of(64, 4), of(0, 5), of(64, 5), of(0, 6), of(64, 6), of(0, 7), of(64, 7), \
+    }
+#define PLANES(of)                                                                                 \
+    {                                                                                              \
+        of(0, 0), of(0, 1), of(0, 2), of(0, 3), of(0, 4), of(0, 5), of(0, 6), of(0, 7), of(64, 0), \
+            of(64, 1), of(64, 2), of(64, 3), of(64, 4), of(64, 5), of(64, 6), of(64, 7)            \
+    }
 
-static struct placing placing_of(const struct tqi_rows *v) {
-    static const uint8_t whole[128] = {WHOLE(0), WHOLE(1), WHOLE(2), WHOLE(3),
-                                       WHOLE(4), WHOLE(5), WHOLE(6), WHOLE(7)};
-    static const uint8_t split[128] = {SPLIT(0), SPLIT(1), SPLIT(2), SPLIT(3),
-                                       SPLIT(4), SPLIT(5), SPLIT(6), SPLIT(7)};
-    const uint8_t *at = tqk_splits_nibbles_avx512(v) ? split : whole;
+static struct placing placing_of(const struct tqi_rows *v, enum tqk_weights_order_avx512 order) {
+    static const uint8_t octets[2][128] = {OCTETS(WHOLE), OCTETS(SPLIT)};
+    static const uint8_t planes[2][128] = {PLANES(WHOLE), PLANES(SPLIT)};
+    const bool split = tqk_splits_nibbles_avx512(v);
+    const uint8_t *at = order == TQK_WEIGHTS_PLANES ? planes[split] : octets[split];
     struct placing p = {_mm512_loadu_si512(at), _mm512_loadu_si512(at + 64)};
     return p;
 }
@@ -150,7 +157,10 @@ static void round_rows(struct job *j, struct tqk_weights_avx512 *weights, bool h
 void tqk_weigh_avx512(const struct tqi_rows *v, const struct tqi_tile *tile,
                       const float *probabilities, uint32_t n_rows, uint32_t score_stride,
                       uint32_t token, void *scratch, struct tqk_weights_avx512 *weights) {
-    struct job j = {.placing = placing_of(v), .token = token, .largest = scratch};
+    struct job j; /* set field by field: clearing all of it first would show */
+    j.placing = placing_of(v, weights->order);
+    j.token = token;
+    j.largest = scratch;
     j.products = (float *)(void *)((char *)scratch + (size_t)TQK_TILE_ROWS_AVX512 * 64);
     j.bytes = (uint8_t *)(j.products + (size_t)TQK_TILE_ROWS_AVX512 * TQK_BLOCK_AVX512);
     weights->bytes = j.bytes;

@@ -6,9 +6,14 @@
 
 enum { TQK_WEIGHTS_BYTES_AVX512 = 2 * TQK_BLOCK_AVX512 }; /* of a row */
 
-/* Weights of a block of tokens: for every octet 8 high bytes and 8 low bytes in the order of the
- * operands, rows TQK_WEIGHTS_BYTES_AVX512 apart. */
+/* Where high and low bytes stand: 8 of each in turn for every octet of tokens, or all high ones
+ * of a row in front of its low ones. */
+enum tqk_weights_order_avx512 { TQK_WEIGHTS_OCTETS, TQK_WEIGHTS_PLANES };
+
+/* Weights of a block of tokens, in an octet in the order of the operands; rows
+ * TQK_WEIGHTS_BYTES_AVX512 apart. */
 struct tqk_weights_avx512 {
+    enum tqk_weights_order_avx512 order; /* set by who asks for weights */
     const uint8_t *bytes;
     int32_t half[TQK_TILE_ROWS_AVX512]; /* joins every sum: lm4 stores n for n + 1/2 */
     float scale[TQK_TILE_ROWS_AVX512];  /* of a sum */

@@ -162,10 +162,12 @@ void tqk_state_finish_neon(const struct tqi_rows *v, const void *state, const fl
         *lse = -INFINITY;
         return;
     }
+    double factor = TQK_VALUE_UNIT / (double)s->sum;
     memcpy(x, s->acc, dim * sizeof *x);
-    tqk_unrotate_neon(&v->rotation, x);
-    double unit = tqk_is_integer(v) ? tqk_integer_unit(v) : 1;
-    double factor = TQK_VALUE_UNIT / (double)s->sum * unit / sqrt((double)dim);
+    if (tqi_format_rotates(v->format)) {
+        tqk_unrotate_neon(&v->rotation, x);
+        factor *= (tqk_is_integer(v) ? tqk_integer_unit(v) : 1) / sqrt((double)dim);
+    }
     for (uint32_t i = 0; i < dim; i++)
         out[i] = (double)x[i] * factor + (mean ? (double)mean[i] : 0);
     *lse = (double)s->max * (double)s->scale + log((double)s->sum);

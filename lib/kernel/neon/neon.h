@@ -3,7 +3,8 @@
  *
  * Codes of a tile are decoded once into rows of bytes in cache, keys [token][dim], values
  * [dim][token]; queries and probabilities are 16-bit fixed point with one scale per row, in
- * two planes of bytes, x = 256 * high + low, and SDOT sums products of four exactly.
+ * two planes of bytes, x = 256 * high + low, and SDOT sums products of four exactly. Float formats
+ * are decoded to binary32 in registers and summed in a fixed order, see float_neon.h.
  */
 #ifndef TQI_KERNEL_NEON_H
 #define TQI_KERNEL_NEON_H
@@ -20,7 +21,7 @@ enum {
     TQK_MOST_NEON = 32639      /* largest integer whose high plane is a byte */
 };
 
-/* A query row in dim order: high plane, low plane. */
+/* A query row in dim order: high plane, low plane; floats for float formats. */
 struct tqk_query_neon {
     float scale;        /* query = integer * scale; NaN spoils the row */
     int32_t half;       /* joins every sum: lm4 stores n for the value n + 1/2 */

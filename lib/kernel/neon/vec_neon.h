@@ -50,6 +50,9 @@ TQK_INLINE ivec i_all(uint32_t x) {
 TQK_INLINE ivec i_add(ivec a, ivec b) {
     return vaddq_u32(a, b);
 }
+TQK_INLINE ivec i_sub(ivec a, ivec b) {
+    return vsubq_u32(a, b);
+}
 TQK_INLINE ivec i_and(ivec a, ivec b) {
     return vandq_u32(a, b);
 }
@@ -157,19 +160,15 @@ TQK_INLINE vec v_of_eight(const float *table, ivec index) {
         {vreinterpretq_u8_f32(v_load(table)), vreinterpretq_u8_f32(v_load(table + 4))}};
     return vreinterpretq_f32_u8(vqtbl2q_u8(t, byte_index(index)));
 }
-/* Sixteen numbers by four bits from bit n of every lane on. */
-struct nibble {
-    uint8x16_t index;
-};
-TQK_INLINE struct nibble i_nibble(ivec x, uint32_t n) {
-    struct nibble i = {byte_index(i_and(i_down(x, n), i_all(15)))};
-    return i;
+/* Numbers by three bits from bit n of every lane on: two registers hold eight. */
+#define TQK_TABLE_BITS 3
+TQK_INLINE ivec i_table_index(ivec x, uint32_t n) {
+    return vreinterpretq_u32_u8(byte_index(i_and(i_down(x, n), i_all(7))));
 }
-TQK_INLINE vec v_of_sixteen(const float *table, struct nibble n) {
-    uint8x16x4_t t = {{vreinterpretq_u8_f32(v_load(table)), vreinterpretq_u8_f32(v_load(table + 4)),
-                       vreinterpretq_u8_f32(v_load(table + 8)),
-                       vreinterpretq_u8_f32(v_load(table + 12))}};
-    return vreinterpretq_f32_u8(vqtbl4q_u8(t, n.index));
+TQK_INLINE vec v_of_table(const float *table, ivec index) {
+    uint8x16x2_t t = {
+        {vreinterpretq_u8_f32(v_load(table)), vreinterpretq_u8_f32(v_load(table + 4))}};
+    return vreinterpretq_f32_u8(vqtbl2q_u8(t, vreinterpretq_u8_u32(index)));
 }
 
 /* ---- tokens of a page in lanes ------------------------------------------------------------ */

@@ -55,7 +55,9 @@ void tqk_state_finish_ref(const struct tqi_rows *v, const void *state, const flo
         uint32_t n_rows, uint32_t score_stride, void *states, size_t state_bytes, void *scratch) { \
         accumulate(v, tile, probabilities, n_rows, score_stride, states, state_bytes, scratch);    \
     }
+#define TQI_ACCUMULATE_amx(format)
 #define TQI_ACCUMULATE_avx512(format)
+#define TQI_ACCUMULATE_avxvnni(format)
 #define TQI_ACCUMULATE_avx2(format)
 #define TQI_ACCUMULATE_neon(format)
 #define TQI_ACCUMULATE(id, format, level) TQI_ACCUMULATE_##level(format)

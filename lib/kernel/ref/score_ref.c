@@ -61,7 +61,9 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const v
                                   void *scores, void *scratch) {                               \
         score(k, tile, queries, n_rows, score_stride, scores, scratch);                        \
     }
+#define TQI_SCORE_amx(format)
 #define TQI_SCORE_avx512(format)
+#define TQI_SCORE_avxvnni(format)
 #define TQI_SCORE_avx2(format)
 #define TQI_SCORE_neon(format)
 #define TQI_SCORE(id, format, level) TQI_SCORE_##level(format)

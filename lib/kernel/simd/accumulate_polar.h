@@ -32,11 +32,32 @@ static vec in_tile(const struct tqi_tile *tile, uint32_t token, vec radius) {
     return v_load(x);
 }
 
+/* Numbers of the 16 directions: by the whole code or, in tables of eight, by the quadrant code and
+ * the sign that matters. */
+struct directions {
+    float cosine[TABLE], sine[TABLE];
+};
+
+static struct directions directions_of(const struct tqi_polar_book *book) {
+    float cosine[16], sine[16];
+    struct directions d;
+    polar_directions(book, cosine, sine);
+    memcpy(d.cosine, cosine, sizeof d.cosine);
+    for (uint32_t i = 0; i < TABLE; i++)
+        d.sine[i] = sine[TQK_TABLE_BITS == 4 ? i : (i & 3u) | (i & 4u) << 1];
+    return d;
+}
+
+TQK_INLINE ivec codes_of_sines(ivec words) {
+    if (TQK_TABLE_BITS == 4)
+        return words;
+    return i_or(i_and(words, i_all(0x33333333)), i_and(i_down(words, 1), i_all(0x44444444)));
+}
+
 TQK_INLINE void decode_block(const struct sum_job *j, const struct polar_books *books,
-                             const float *cosine, const float *sine, uint32_t block,
-                             uint32_t token) {
+                             const struct directions *directions, uint32_t block, uint32_t token) {
     struct polar_quad quad = polar_quad_at(&j->v->layout, j->tile->blob, token, block / 4);
-    ivec words = polar_words(&quad, block % 4);
+    ivec words = polar_words(&quad, block % 4), sines = codes_of_sines(words);
     vec w[8], radius = polar_radius(&quad, block % 4);
     float *to = j->block + (token - j->from);
     if (token < j->tile->first || token + LANES > j->tile->last)
@@ -44,9 +65,10 @@ TQK_INLINE void decode_block(const struct sum_job *j, const struct polar_books *
     polar_radii(books, &quad, block % 4, radius, w);
     TQK_UNROLL
     for (uint32_t i = 0; i < 8; i++) {
-        struct nibble code = i_nibble(words, 4 * i);
-        v_store(to + (size_t)(2 * i) * j->n_tokens, v_mul(w[i], v_of_sixteen(cosine, code)));
-        v_store(to + (size_t)(2 * i + 1) * j->n_tokens, v_mul(w[i], v_of_sixteen(sine, code)));
+        vec c = v_of_table(directions->cosine, i_table_index(words, 4 * i));
+        vec s = v_of_table(directions->sine, i_table_index(sines, 4 * i));
+        v_store(to + (size_t)(2 * i) * j->n_tokens, v_mul(w[i], c));
+        v_store(to + (size_t)(2 * i + 1) * j->n_tokens, v_mul(w[i], s));
     }
 }
 
@@ -101,8 +123,7 @@ void TQK_OF(accumulate_polar)(const struct tqi_rows *v, const struct tqi_tile *t
                         .state_bytes = state_bytes,
                         .from = tile->first / LANES * LANES,
                         .block = scratch};
-    float cosine[16], sine[16];
-    polar_directions(&v->polar[0], cosine, sine);
+    const struct directions directions = directions_of(&v->polar[0]);
     j.n_tokens = (tile->last - j.from + LANES - 1) / LANES * LANES;
     j.weights = j.block + (size_t)TQI_POLAR_BLOCK * j.n_tokens;
     for (uint32_t r = 0; r < n_rows; r++)
@@ -110,7 +131,7 @@ void TQK_OF(accumulate_polar)(const struct tqi_rows *v, const struct tqi_tile *t
                      j.weights + (size_t)r * j.n_tokens);
     for (uint32_t block = 0; block < v->layout.dim / TQI_POLAR_BLOCK; block++) {
         for (uint32_t t = 0; t < j.n_tokens; t += LANES)
-            decode_block(&j, &books, cosine, sine, block, j.from + t);
+            decode_block(&j, &books, &directions, block, j.from + t);
         sum_block(&j, block * TQI_POLAR_BLOCK, n_rows);
     }
 }

@@ -20,6 +20,41 @@ static struct polar_books polar_books_of(const struct tqi_rows *rows) {
     return b;
 }
 
+/*
+ * Tables of numbers by codes of four bits, eight codes in every lane of `index`. Where a register
+ * holds eight numbers only, three bits look up and the fourth, `minus`, is a sign: flipping both
+ * signs of a direction, or all signs of four dims, flips the sign of every product with it.
+ */
+enum { TABLE = 1 << TQK_TABLE_BITS };
+struct table_codes {
+    ivec index, minus;
+};
+
+/* Of level 1: quadrant code, sign of the even dim, sign of the odd dim. */
+TQK_INLINE struct table_codes codes_of_directions(ivec words) {
+    struct table_codes c = {words, words};
+    if (TQK_TABLE_BITS == 3)
+        c.index = i_xor(words, i_and(i_down(words, 1), i_all(0x44444444)));
+    return c;
+}
+
+/* Of the signs of four dims. */
+TQK_INLINE struct table_codes codes_of_signs(ivec signs) {
+    struct table_codes c = {signs, signs};
+    if (TQK_TABLE_BITS == 3) { /* all other bits of four flip with the last */
+        ivec last = i_and(signs, i_all(0x88888888));
+        c.index = i_xor(signs, i_sub(last, i_down(last, 3)));
+    }
+    return c;
+}
+
+/* x, or -x where code `at / 4` is minus. */
+TQK_INLINE vec v_signed(vec x, const struct table_codes *c, uint32_t at) {
+    if (TQK_TABLE_BITS == 4)
+        return x;
+    return i_float(i_xor(v_bits(x), i_and(i_up(c->minus, 28 - at), i_all(0x80000000u))));
+}
+
 /* +-cos and +-sin of the 16 codes of level 1. */
 static void polar_directions(const struct tqi_polar_book *book, float cosine[16], float sine[16]) {
     for (uint32_t c = 0; c < 16; c++) {

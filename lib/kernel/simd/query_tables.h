@@ -1,7 +1,7 @@
 /* Query rows of polar keys and of sketches, written once for all SIMD levels.
  *
- * Four bits of a code stand for one of 16 numbers that depend on the query alone, and these are
- * prepared once per row: for each pair of dims of a polar block
+ * Four bits of a code stand for one of 16 numbers that depend on the query alone, and these, or the
+ * first half of them (polar.h), are prepared once per row: for each pair of dims of a polar block
  *
  *     q[2j] * (+-cos) + q[2j+1] * (+-sin)    by the level-1 code, two bits of angle, two of sign,
  *
@@ -14,10 +14,8 @@
  * A file includes this once, behind polar.h. */
 #include "kernel/simd/range.h"
 
-enum { TABLE = 16 }; /* numbers of a table */
-
 static void put_polar_tables(const struct tqi_rows *k, const float *x, float *to) {
-    float cosine[TABLE], sine[TABLE];
+    float cosine[16], sine[16];
     polar_directions(&k->polar[0], cosine, sine);
     for (uint32_t i = 0; i < k->layout.dim; i += 2)
         for (uint32_t c = 0; c < TABLE; c += LANES, to += LANES) {

@@ -5,7 +5,7 @@
  * the bits of a row do not depend on the rows beside it. */
 
 /* Rows that are taken together: they share the radii of a block, and registers end somewhere. */
-enum { ROWS_MOST = LANES == 16 ? 8 : 4 };
+enum { ROWS_MOST = 8 };
 
 /* ---- sums --------------------------------------------------------------------------------- */
 
@@ -24,15 +24,16 @@ TQK_INLINE void sum_polar(const struct tqi_rows *k, const struct polar_books *bo
         struct polar_quad quad = polar_quad_at(l, blob, token, i);
         for (uint32_t b = 0; b < quad.blocks; b++, q.at += 8 * TABLE) {
             vec w[8];
-            ivec words = polar_words(&quad, b);
+            struct table_codes codes = codes_of_directions(polar_words(&quad, b));
             polar_radii(books, &quad, b, polar_radius(&quad, b), w);
             TQK_UNROLL
             for (uint32_t j = 0; j < 8; j++) {
-                struct nibble code = i_nibble(words, 4 * j);
+                ivec index = i_table_index(codes.index, 4 * j);
+                w[j] = v_signed(w[j], &codes, 4 * j);
                 TQK_UNROLL
                 for (uint32_t r = 0; r < rows; r++) {
                     const float *table = q.at + r * q.stride + j * TABLE;
-                    sum[r] = v_fma(w[j], v_of_sixteen(table, code), sum[r]);
+                    sum[r] = v_fma(w[j], v_of_table(table, index), sum[r]);
                 }
             }
         }
@@ -40,14 +41,16 @@ TQK_INLINE void sum_polar(const struct tqi_rows *k, const struct polar_books *bo
 }
 
 /* The signs of 8 dims, from bit `at` of every lane on. */
-TQK_INLINE void sum_signs(ivec signs, uint32_t at, struct tables q, uint32_t rows, vec *sum) {
+TQK_INLINE void sum_signs(const struct table_codes *codes, uint32_t at, struct tables q,
+                          uint32_t rows, vec *sum) {
     TQK_UNROLL
     for (uint32_t half = 0; half < 2; half++) {
-        struct nibble code = i_nibble(signs, at + 4 * half);
+        ivec index = i_table_index(codes->index, at + 4 * half);
+        vec one = v_signed(v_all(1), codes, at + 4 * half);
         TQK_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
-            const float *table = q.at + r * q.stride + half * TABLE;
-            sum[r] = v_add(sum[r], v_of_sixteen(table, code));
+            vec x = v_of_table(q.at + r * q.stride + half * TABLE, index);
+            sum[r] = TQK_TABLE_BITS == 4 ? v_add(sum[r], x) : v_fma(one, x, sum[r]);
         }
     }
 }
@@ -73,23 +76,28 @@ TQK_INLINE void sum_sketch(const struct tqi_layout *l, const uint8_t *blob, uint
             uint32_t quad = word / 4, member = word % 4;
             size_t lane = in_slab + (size_t)t * 4;
             if (quad == l->words / 4) {
-                ivec signs = spread_bytes(at + (size_t)word * slab + lane);
-                sum_signs(signs, 0, q, rows, sum);
+                struct table_codes codes =
+                    codes_of_signs(spread_bytes(at + (size_t)word * slab + lane));
+                sum_signs(&codes, 0, q, rows, sum);
                 q.at += 2 * TABLE;
                 word++;
                 continue;
             }
-            ivec signs = i_pieces16(at + ((size_t)quad * slab + lane) * 4, 64);
+            struct table_codes codes =
+                codes_of_signs(i_pieces16(at + ((size_t)quad * slab + lane) * 4, 64));
             if (member == 0 && word + 4 <= first + columns) {
                 TQK_UNROLL
                 for (uint32_t i = 0; i < 4; i++, q.at += 2 * TABLE) {
-                    sum_signs(signs, 8 * i, q, rows, sum);
+                    sum_signs(&codes, 8 * i, q, rows, sum);
                 }
                 word += 4;
                 continue;
             }
-            for (; word < first + columns && word / 4 == quad; word++, q.at += 2 * TABLE)
-                sum_signs(i_down(signs, 8 * (word % 4)), 0, q, rows, sum);
+            for (; word < first + columns && word / 4 == quad; word++, q.at += 2 * TABLE) {
+                struct table_codes here = {i_down(codes.index, 8 * (word % 4)),
+                                           i_down(codes.minus, 8 * (word % 4))};
+                sum_signs(&here, 0, q, rows, sum);
+            }
         }
     }
 }
@@ -159,7 +167,7 @@ TQK_INLINE void score_rows(const struct score_job *j, bool polar, bool sketch, u
 TQK_INLINE void score_tokens(const struct score_job *j, bool polar, bool sketch, uint32_t n_rows) {
     for (uint32_t token = j->tile->first / LANES * LANES; token < j->tile->last; token += LANES) {
         uint32_t r = 0;
-        for (; polar && ROWS_MOST > 4 && r + ROWS_MOST <= n_rows; r += ROWS_MOST)
+        for (; polar && r + ROWS_MOST <= n_rows; r += ROWS_MOST)
             score_rows(j, polar, sketch, token, r, ROWS_MOST);
         for (; r + 4 <= n_rows; r += 4)
             score_rows(j, polar, sketch, token, r, 4);

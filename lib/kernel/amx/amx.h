@@ -1,0 +1,82 @@
+/*
+ * Stages of the AMX level: AVX-512 with tiles of bytes (AMX-TILE, AMX-INT8). Formats without
+ * kernels here run those of AVX-512, and so do all stages but score and accumulate: states, scores
+ * and weights are the same.
+ *
+ * A multiply takes a left tile of 16 rows and 64 steps of the sum and a right tile of these
+ * steps and 16 columns. Left are query rows (or weights) in two planes of bytes, value = 256 * high
+ * + low, a row of the tile each: 8 query rows. Right are decoded codes: 16 tokens by 64 dims of
+ * keys, 16 dims by 64 tokens of values. Sums are exact.
+ *
+ * Tiles keep their shape from tqk_enter_amx() to tqk_leave_amx(): to set it takes longer than
+ * to score a page.
+ */
+#ifndef TQI_KERNEL_AMX_H
+#define TQI_KERNEL_AMX_H
+
+#include "kernel/avx512/avx512.h"
+
+enum {
+    TQK_LINE_AMX = 64,                                 /* bytes of a row of a tile */
+    TQK_TILE_AMX = 1024,                               /* bytes of a tile */
+    TQK_BLOCK_ROWS_AMX = 8,                            /* query rows of a left tile */
+    TQK_TOGETHER_AMX = 4,                              /* tiles of sums in use */
+    TQK_SUMS_AMX = 2 * TQK_TOGETHER_AMX * TQK_TILE_AMX /* bytes of scratch for a product */
+};
+
+/* A product of all query rows and some columns. */
+struct tqk_product_amx {
+    const uint8_t *left; /* the first plane */
+    size_t stride;       /* bytes from plane to plane: high, low, high of the next row .. */
+    bool is_signed;      /* the left side */
+    uint32_t n_rows, steps, columns; /* query rows, tiles along the sum, tiles across it */
+    uint8_t *right;                  /* tiles [column][step] */
+    uint8_t *sums;                   /* TQK_SUMS_AMX bytes */
+};
+
+/* Decodes a column into its right tiles. */
+typedef void tqk_make_fn_amx(const void *job, uint32_t column, uint8_t *to);
+/* Takes the sums of query rows [first, first + rows) and a tile of columns. */
+typedef void tqk_take_fn_amx(const void *job, uint32_t column, uint32_t first, uint32_t rows,
+                             const uint8_t *sums);
+void tqk_product_amx(const struct tqk_product_amx *p, tqk_make_fn_amx *make, tqk_take_fn_amx *take,
+                     const void *job);
+
+/* 256 * high + low of row r of them. */
+TQK_INLINE __m512i tqk_sums_of_amx(const uint8_t *sums, uint32_t r) {
+    const uint8_t *at = sums + (size_t)r * 2 * TQK_LINE_AMX;
+    __m512i high = _mm512_load_si512(at), low = _mm512_load_si512(at + TQK_LINE_AMX);
+    return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low);
+}
+
+/* Asks for the next bytes in address order, into the first level: tiles wait for their loads at
+ * once, so that the way from the second level shows. A few lines at a time: there is room for 16 on
+ * their way, and loads wait when it is taken. */
+TQK_INLINE const uint8_t *tqk_ahead_amx(const uint8_t *ahead, uint32_t bytes) {
+    for (uint32_t i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)ahead + i, _MM_HINT_T0);
+    return ahead + bytes;
+}
+
+/* Formats with kernels of this level for keys and values. */
+static inline bool tqk_is_tiled_amx(const struct tqi_rows *rows) {
+    return tqk_is_integer(rows) && !rows->format->sketch;
+}
+
+/* Tiles that a row of keys takes. */
+static inline uint32_t tqk_dim_tiles_amx(const struct tqi_layout *l) {
+    return (l->dim_pad + TQK_LINE_AMX - 1) / TQK_LINE_AMX;
+}
+
+/* Bytes between the planes of queries. */
+static inline size_t tqk_plane_stride_amx(const struct tqi_rows *k) {
+    return sizeof(struct tqk_query_avx512) + (size_t)tqk_dim_tiles_amx(&k->layout) * TQK_LINE_AMX;
+}
+
+tqi_prepare_fn tqk_prepare_amx;
+size_t tqk_query_bytes_amx(const struct tqi_rows *k);
+size_t tqk_scratch_bytes_amx(const struct tqi_rows *rows);
+tqi_enter_fn tqk_enter_amx;
+tqi_leave_fn tqk_leave_amx;
+
+#endif
