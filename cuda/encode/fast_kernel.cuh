@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, 4)
     Walk walk = {index, index + (index < units_of(f, LOG2_PARTS)), pieces, 0, 0, {0, 0}};
     Unit u;
     bool exists = !SLOTS && walk.at < walk.end && unit_at(f, index, pieces, LOG2_PARTS, &u);
-    if (exists && (u.fresh & (u.fresh - 1)) == 0)
+    if (exists && __popc(u.fresh) == 1)
         prefetch_row<D>(f, u);
     if (!f.joins)
         wait_for_predecessor();

@@ -94,10 +94,26 @@ TQI_ENCODE_INLINE void store_whole_gain(const FastEncodeJob &f, const Unit &u, u
 /* ---- units -------------------------------------------------------------------------------------
  */
 
-/* Starts to copy rows; `from` is the first. */
+/* Where a lane's pieces of a round lie from its first row on; whole rows a time. */
+template <class R> TQI_ENCODE_INLINE int64_t lane_offset(int64_t stride) {
+    constexpr uint32_t PIECES = R::D / 8;
+    uint32_t lane = threadIdx.x % 32;
+    return 32 % PIECES == 0 ? lane / PIECES * stride + lane % PIECES * 16 : 0;
+}
+
+/* Starts to copy the rows of a round; `from` is the first, with the lane's offset. */
 template <class R>
 TQI_ENCODE_INLINE void fill_whole(const uint8_t *from, int64_t stride, uint8_t *slot) {
-    copy_rows<R, R::D / 8, true>(from, stride, ~0u, slot);
+    constexpr uint32_t PIECES = R::D / 8, PITCH = PIECES * 16 + 16;
+    if constexpr (32 % PIECES == 0) {
+        constexpr int AT_ONCE = 32 / PIECES;
+        slot += lane_offset<R>(PITCH);
+#pragma unroll
+        for (int i = 0; i < R::ROWS; i += AT_ONCE, from += AT_ONCE * stride)
+            copy16_async(slot + i * PITCH, from);
+    } else {
+        copy_rows<R, PIECES, true>(from, stride, ~0u, slot);
+    }
 }
 
 /* A round of a unit; refill() is called when its rows have been read from the slot. A lane keeps
@@ -133,30 +149,30 @@ TQI_ENCODE_INLINE void encode_round(const FastEncodeJob &f, const Unit &u, uint3
     }
 }
 
-/* A unit and those of further heads behind it; far() is called when the last rows have been read
- * from the slot. */
-template <class R, class S, int BITS, class Far>
+/* A unit and those of further heads behind it; next() is called when the last rows have been
+ * read from the slot. */
+template <class R, class S, int BITS, class Next>
 TQI_ENCODE_INLINE void encode_whole(const FastEncodeJob &f, Unit &u, uint32_t head_end,
-                                    uint8_t *slot, const WarpRoom &room, const Far &far) {
+                                    uint8_t *slot, const WarpRoom &room, const Next &next) {
     const uint32_t rounds = GROUP / R::ROWS >> f.log2_parts;
     const int64_t stride = f.job.rows[u.side].token_stride * 2;
     const uint8_t *row = slot + row_of_lane<R>() * pitch_of<R>(TQ_F16);
     float scaled = BITS == 4 ? room.scaled[8 * u.side + threadIdx.x % 8] : 0;
     for (;;) {
         const bool near = u.head + 1 < head_end;
+        const uint8_t *from = u.from + u.first * stride + lane_offset<R>(stride);
+        const uint8_t *behind = from + head_bytes(f, u);
         uint32_t part = part_of_lane<R>(), squares = 0;
         float norm = 0;
 #pragma unroll 1
         for (uint32_t round = 0; round < rounds; round++) {
             auto refill = [&]() {
                 const bool last = round + 1 == rounds;
-                if (last && !near) {
-                    far();
-                    return;
-                }
-                uint32_t first = u.first + (last ? 0 : (round + 1) * R::ROWS);
-                const uint8_t *from = u.from + first * stride;
-                fill_whole<R>(last ? from + head_bytes(f, u) : from, stride, slot);
+                from = last ? behind : from + R::ROWS * stride;
+                if (last && !near)
+                    next();
+                else
+                    fill_whole<R>(from, stride, slot);
             };
             encode_round<R, S, BITS>(f, u, round, row, room, scaled, &norm, &squares, refill);
         }
