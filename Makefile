@@ -38,7 +38,8 @@ endif
 include tools/make/toolchain.mk
 
 ALL_CFLAGS := -std=c11 $(CFLAGS) $(SAN_FLAGS) -fPIC -fvisibility=hidden -Iinclude -Ilib \
-	$(if $(HAVE_AMX),-DTQI_HAVE_AMX) $(if $(HAVE_AVXVNNI),-DTQI_HAVE_AVXVNNI)
+	$(if $(HAVE_AMX),-DTQI_HAVE_AMX) $(if $(HAVE_AVXVNNI),-DTQI_HAVE_AVXVNNI) \
+	$(if $(HAVE_I8MM),-DTQI_HAVE_I8MM)
 BUILD_ID := $(shell echo '$(CC) $(shell $(CC) -dumpfullversion -dumpmachine 2>/dev/null) $(ALL_CFLAGS) $(LDFLAGS) $(USE_CUDA) $(CUDA_ARCHS) $(WERROR)' | cksum | cut -d' ' -f1)
 B := build/$(BUILD_ID)
 

@@ -35,6 +35,12 @@ __host__ __device__ constexpr uint32_t query_blocks(uint32_t nt) {
     return nt + (nt + 1) / 2;
 }
 
+/* Row of an item whose plane stands in a column, 4 nt of them. */
+TQI_INLINE uint32_t row_of_column(uint32_t nt, uint32_t block, uint32_t column) {
+    uint32_t first = block < nt ? 4 * block : 4 * (2 * (block - nt) + column % 2);
+    return first + column / 2;
+}
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 #define TQI_E4M3_MMA 1
 #else

@@ -143,12 +143,6 @@ template <int NT_, int D_> struct E4m3Tile : Tile<TQ_FORMAT_FP8, TQ_FORMAT_FP8, 
     }
 };
 
-/* Row of an item whose plane stands in a column, 4 nt of them. */
-TQI_INLINE uint32_t row_of_column(uint32_t nt, uint32_t block, uint32_t column) {
-    uint32_t first = block < nt ? 4 * block : 4 * (2 * (block - nt) + column % 2);
-    return first + column / 2;
-}
-
 /* The query of an item; rows that it lacks are zeros. */
 template <int NT, int D>
 TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint32_t lane,

@@ -32,11 +32,17 @@ struct FastJob {
 
 /* What the MMAs of a kernel multiply. */
 enum Arithmetic : uint32_t {
-    ON_CONVERTED, /* integers, or 16-bit floats that e4m3 becomes in registers */
-    ON_E4M3_MMA,  /* e4m3, by mma.sync: sm_89, sm_120 */
-    ON_WGMMA,     /* e4m3, by wgmma: sm_90a */
+    ON_CONVERTED,      /* integers, or 16-bit floats that e4m3 becomes in registers */
+    ON_E4M3_MMA,       /* e4m3, by mma.sync: sm_89, sm_120 */
+    ON_WGMMA,          /* e4m3, by wgmma: sm_90a */
+    ON_WGMMA_INTEGERS, /* integers, by wgmma: sm_90a */
     N_ARITHMETICS
 };
+
+/* On e4m3 itself, for which there is another way. */
+inline bool is_native(Arithmetic a) {
+    return a == ON_E4M3_MMA || a == ON_WGMMA;
+}
 
 /* A kernel for one pair of formats, head dim and tile height. */
 struct FastKernel {
@@ -62,7 +68,8 @@ struct KernelChoice {
 };
 uint32_t arithmetics_that_run();
 inline KernelChoice without_native(const KernelChoice &choice) {
-    return KernelChoice{1u << ON_CONVERTED, choice.flags & ~TQ_CONTEXT_FP8_NATIVE};
+    return KernelChoice{choice.runs & ~(1u << ON_E4M3_MMA | 1u << ON_WGMMA),
+                        choice.flags & ~TQ_CONTEXT_FP8_NATIVE};
 }
 
 /* The kernel for a layer, NULL when there is none: then attend_any() serves. */

@@ -25,20 +25,22 @@ uint32_t arithmetics_that_run() {
 
 /* Native kernels of e4m3 where they are asked for or, unless they must not, faster. */
 static bool is_candidate(const FastKernel &f, const KernelChoice &choice) {
-    if (f.arithmetic == ON_CONVERTED)
+    if (!(choice.runs >> f.arithmetic & 1))
+        return false;
+    if (!is_native(f.arithmetic))
         return true;
-    if (!(choice.runs >> f.arithmetic & 1) || choice.flags & TQ_CONTEXT_FP8_CONVERTED)
+    if (choice.flags & TQ_CONTEXT_FP8_CONVERTED)
         return false;
     return f.faster || choice.flags & TQ_CONTEXT_FP8_NATIVE;
 }
 
-/* The lowest tile that takes all rows of a kv head, else the highest; of kernels alike the native
- * one. A native tile of any height comes first where it is asked for. */
+/* The lowest tile that takes all rows of a kv head, else the highest; of kernels alike the one
+ * on wgmma or on e4m3 itself. A native tile of any height comes first where it is asked for. */
 static bool is_better(const FastKernel &f, const FastKernel &best, uint32_t rows,
                       const KernelChoice &choice) {
     if (choice.flags & TQ_CONTEXT_FP8_NATIVE &&
-        (f.arithmetic == ON_CONVERTED) != (best.arithmetic == ON_CONVERTED))
-        return f.arithmetic != ON_CONVERTED;
+        is_native(f.arithmetic) != is_native(best.arithmetic))
+        return is_native(f.arithmetic);
     if (f.heads == best.heads)
         return f.arithmetic > best.arithmetic;
     return best.heads < rows ? f.heads > best.heads : f.heads >= rows && f.heads < best.heads;

@@ -1,12 +1,13 @@
 /*
- * stream.cuh with warpgroups in the place of warps (group_tile.cuh): keys and values in e4m3 on
- * the FP8 tensor cores of sm_90a. A worker of the row way is a warpgroup, `warps` of the job are
- * warpgroups.
+ * stream.cuh with warpgroups in the place of warps, on wgmma: e4m3 a page at a time
+ * (group_tile.cuh), integer codes two pages at a time (codes_tile.cuh). A worker of the row way is
+ * a warpgroup, `warps` of the job are warpgroups.
  */
 #ifndef TQI_CUDA_ATTEND_GROUP_STREAM_CUH
 #define TQI_CUDA_ATTEND_GROUP_STREAM_CUH
 
-#include "attend/e4m3_tile.cuh"
+#include "attend/codes_tile.cuh"
+#include "attend/fetch_two.cuh"
 #include "attend/group_tile.cuh"
 #include "attend/stream.cuh"
 
@@ -52,36 +53,36 @@ template <class T> struct GroupMemory {
 
 template <class T>
 TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, T &t) {
-    constexpr uint32_t blocks = query_blocks(T::NT), block_words = T::Room::query_block / 4;
+    constexpr uint32_t blocks = T::QUERY_BLOCKS, block_words = T::Room::query_block / 4;
     const uint32_t *from = job.fragments + (uint64_t)at * blocks * block_words;
     t.group.sync(); /* the last item's are not read any more */
     for (uint32_t w = t.group.thread; w < blocks * block_words; w += GROUP_THREADS) {
-        uint32_t row = row_of_column(T::NT, w / block_words, w / 4 % 8);
+        uint32_t row = T::row_of_column(w / block_words, w / 4 % 8);
         store_shared4(t.room + w * 4, row < i.rows.n_rows ? __ldcg(from + w) : 0);
     }
 #pragma unroll
     for (int nt = 0; nt < T::NT; nt++) {
         uint32_t row = min(nt * 4 + t.group.lane % 4, i.rows.n_rows - 1);
-        t.q_scale[nt] = __ldcg(job.q_scale + at * T::HEADS + row);
+        t.set_row(job, nt, at * T::HEADS + row);
     }
     t.clear();
     publish_stores();
     t.group.sync();
 }
 
-/* n pages from `tile` on, `stride` apart; never with a window or a cap. */
-template <class T, class R>
+/* n pages of e4m3 from `tile` on, `stride` apart; never with a window or a cap. */
+template <int NT, int D, class R>
 TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t tile, uint32_t n,
-                        uint32_t stride, R &ring, Fetch &fetch, T &t) {
+                        uint32_t stride, R &ring, Fetch &fetch, GroupTile<NT, D> &t) {
+    using T = GroupTile<NT, D>;
     auto refill = [&] {
-        if (t.group.warp == 0)
+        if (is_fetcher(t.group))
             ring.request(t.group, fetch.next());
-        ring.advance();
     };
     const uint32_t full = uniform(i.n_full);
     tile = uniform(tile + i.first_tile);
     for (n = uniform(n); n; n--, tile += stride) {
-        uint32_t slot = ring.wait();
+        uint32_t slot = ring.take_page();
         if (tile < full) {
             typename T::Edge none;
             t.template page<false>(slot, FAST_TOKENS, none.end, refill);
@@ -89,6 +90,37 @@ TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t
             auto edge = edge_of<T>(job, i, at, tile, t.group.lane);
             t.template page<true>(slot, edge.valid, edge.end, refill);
         }
+    }
+}
+
+/* The same of codes, two pages at a time. */
+template <int KF, int VF, int NT, int D, class R>
+TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t tile, uint32_t n,
+                        uint32_t stride, R &ring, FetchTwo &fetch, CodesTile<KF, VF, NT, D> &t) {
+    using T = CodesTile<KF, VF, NT, D>;
+    const uint32_t n_full = uniform(i.n_full), first_full = uniform(i.first_full);
+    tile = uniform(tile + i.first_tile - first_full); /* wraps around before the first whole one */
+    for (n = uniform(n); n; tile += 2 * stride) {
+        const uint32_t here = n > 1 ? 2 : 1, second = tile + stride;
+        uint32_t slot[2];
+        slot[0] = slot[1] = ring.take_page();
+        if (here == 2)
+            slot[1] = ring.take_page();
+        auto edge = [&] {
+            bool own = t.group.warp < 2;
+            auto e = edge_of<T>(job, i, at, (own ? tile : second) + first_full, t.group.lane);
+            return own || here == 2 ? e : nothing_of(e);
+        };
+        auto refill = [&] {
+            if (!is_fetcher(t.group))
+                return;
+            if (here == 2)
+                fetch.next_two([&](const uint8_t *page) { ring.request(t.group, page); });
+            else
+                ring.request(t.group, fetch.next());
+        };
+        t.pages(slot, here == 1 || tile >= n_full || second >= n_full, edge, refill);
+        n -= here;
     }
 }
 
@@ -106,26 +138,6 @@ template <class T> TQI_INLINE void write_piece(const FastJob &job, uint32_t piec
                 make_float2(t.max[nt], t.sum[nt]);
     }
     t.store(one, job.call.partial + (uint64_t)piece * T::HEADS * T::D);
-}
-
-template <class T, class R>
-TQI_INLINE void run_group(const FastJob &job, uint32_t worker, const tqi_work &work, R &ring,
-                          Fetch &fetch, T &t) {
-    uint32_t segment = work.segment, item = work.item, tile = work.tile;
-    for (uint32_t left = work.n_tiles; left;) {
-        Item i = enter_item(job, segment, item);
-        if (i.n_tiles) {
-            uint32_t n = min(left, i.n_tiles - tile);
-            load_query(job, i, i.index, t);
-            consume(job, i, i.index, tile, n, 1u, ring, fetch, t);
-            write_piece(job, worker + i.index, t);
-            left -= n;
-            tile = 0;
-        }
-        bool last = i.n_tiles == 0 || item + 1 == i.n_items;
-        item = last ? 0 : item + 1;
-        segment += last;
-    }
 }
 
 /* ---- blocks as workers ------------------------------------------------------------------------
@@ -162,6 +174,7 @@ template <class T>
 TQI_INLINE void join_groups(const FastJob &job, uint32_t piece, const GroupMemory<T> &memory,
                             T &t) {
     float factor[T::NT];
+    __syncthreads(); /* all groups have read their slots */
     t.join_threads();
     joint_state(job, piece, memory.states(), t, factor);
     t.store(factor, (float *)memory.slots_of(t.group.index));
@@ -180,27 +193,39 @@ TQI_INLINE void join_groups(const FastJob &job, uint32_t piece, const GroupMemor
     }
 }
 
-/* A block's piece of an item whose first pages are on their way. */
-template <bool WHOLE, class T, class R>
-TQI_INLINE void run_group_block(const FastJob &job, uint32_t worker, const tqi_work &work,
-                                const GroupMemory<T> &memory, uint32_t *last, R &ring, Fetch &fetch,
-                                T &t) {
-    const uint32_t group = t.group.index;
-    Item item = enter_item(job, work.segment, work.item);
-    if constexpr (WHOLE)
-        prepare_item<T>(job, item, threadIdx.x / 32, t.group.lane);
-    const uint32_t at = WHOLE ? blockIdx.x : item.index;
-    load_query(job, item, at, t);
-    uint32_t n = group < work.n_tiles ? (work.n_tiles - group - 1) / job.warps + 1 : 0;
-    consume(job, item, at, work.tile + group, n, job.warps, ring, fetch, t);
-    __syncthreads(); /* all groups have read their slots */
-    join_groups(job, worker, memory, t);
-    if constexpr (WHOLE)
-        merge_item<T>(job, item, last, threadIdx.x / 32, t.group.lane);
+/* The items of a worker whose first pages are on their way: a block's piece of one, or a group's
+ * share of the row. Both take the same code for pages. */
+template <class T, class R, class F>
+TQI_INLINE void run_groups(const FastJob &job, uint32_t worker, const tqi_work &work, bool by_block,
+                           const GroupMemory<T> &memory, R &ring, F &fetch, T &t) {
+    const uint32_t group = t.group.index, stride = by_block ? job.warps : 1;
+    uint32_t segment = work.segment, item = work.item, left = work.n_tiles;
+    uint32_t tile = work.tile + (by_block ? group : 0);
+    do {
+        Item i = enter_item(job, segment, item);
+        uint32_t n = min(left, i.n_tiles - tile);
+        if (by_block)
+            n = group < left ? (left - group - 1) / job.warps + 1 : 0;
+        if (n || by_block) {
+            load_query(job, i, i.index, t);
+            consume(job, i, i.index, tile, n, stride, ring, fetch, t);
+        }
+        if (by_block) {
+            join_groups(job, worker, memory, t);
+            return;
+        }
+        if (n)
+            write_piece(job, worker + i.index, t);
+        left -= n;
+        tile = 0;
+        bool last = i.n_tiles == 0 || item + 1 == i.n_items;
+        item = last ? 0 : item + 1;
+        segment += last;
+    } while (left);
 }
 
-template <class T, class R> TQI_INLINE void fill_ring(const Group &g, R &ring, Fetch &fetch) {
-    if (g.warp == 0)
+template <class T, class R, class F> TQI_INLINE void fill_ring(const Group &g, R &ring, F &fetch) {
+    if (is_fetcher(g))
         for (uint32_t i = 0; i < ring.n; i++)
             ring.request(g, fetch.next());
 }
@@ -211,12 +236,12 @@ template <class T, class R> TQI_INLINE void fill_ring(const Group &g, R &ring, F
  */
 
 /* tqk_stream() of stream.cuh, whose order of waiting it keeps. */
-template <int NT, int D, int MAX_GROUPS>
+template <class S, int MAX_GROUPS>
 __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     tqk_group_stream(const __grid_constant__ FastJob job) {
 #if TQI_WGMMA
     extern __shared__ __align__(128) uint8_t shared[];
-    using T = GroupTile<NT, D>;
+    using T = typename S::Tile;
     const Group g = group_of_thread();
     const GroupMemory<T> memory = {shared, job.warps, job.slots};
     GroupRing<T::Layout::bytes> ring(g, shared_address(memory.slots_of(g.index)),
@@ -225,24 +250,22 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     const bool by_block = division.by_block != 0;
     const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
     T t;
-    t.setup(g, shared_address(memory.room_of(g.index)));
+    t.setup(job, g, shared_address(memory.room_of(g.index)));
     bool waited = false;
     for (uint32_t worker = by_block ? blockIdx.x : blockIdx.x * job.warps + g.index;
          worker < division.n_workers; worker += step) {
         const tqi_work work = fresh(&job.call.schedule.work[worker]);
-        Fetch fetch(job, work, fresh(&job.call.step.head->table), by_block ? g.index : 0,
-                    by_block ? job.warps : 1);
+        typename T::Fetch fetch(job, work, fresh(&job.call.step.head->table),
+                                by_block ? g.index : 0, by_block ? job.warps : 1);
         fill_ring<T>(g, ring, fetch);
         if (!waited)
             wait_for_last_kernel();
         waited = true;
         allow_next_kernel();
+        run_groups(job, worker, work, by_block, memory, ring, fetch, t);
         if (by_block) {
-            run_group_block<false>(job, worker, work, memory, nullptr, ring, fetch, t);
             allow_copies(); /* slots are free again */
             __syncthreads();
-        } else {
-            run_group(job, worker, work, ring, fetch, t);
         }
     }
     if (!waited)
@@ -252,109 +275,102 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
 
 /* tqk_stream_whole() of stream.cuh. Its static shared memory tells the host that this is not the
  * empty body of another architecture. */
-template <int NT, int D, int MAX_GROUPS>
+template <class S, int MAX_GROUPS>
 __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     tqk_group_whole(const __grid_constant__ FastJob job) {
 #if TQI_WGMMA
     extern __shared__ __align__(128) uint8_t shared[];
-    __shared__ uint32_t last;
-    using T = GroupTile<NT, D>;
+    __shared__ WholeItem whole;
+    using T = typename S::Tile;
     const Group g = group_of_thread();
-    const tqi_work work = fresh(&job.call.schedule.work[blockIdx.x]);
+    const uint32_t at = blockIdx.x, warp = threadIdx.x / 32;
+    const tqi_work work = fresh(&job.call.schedule.work[at]);
     const tqi_division division = fresh(job.call.schedule.share);
     const GroupMemory<T> memory = {shared, job.warps, job.slots};
     GroupRing<T::Layout::bytes> ring(g, shared_address(memory.slots_of(g.index)),
                                      shared_address(memory.barriers_of(g.index)), job.slots);
     T t;
-    t.setup(g, shared_address(memory.room_of(g.index)));
-    Fetch fetch(job, work, fresh(&job.call.step.head->table), g.index, job.warps);
+    t.setup(job, g, shared_address(memory.room_of(g.index)));
+    typename T::Fetch fetch(job, work, fresh(&job.call.step.head->table), g.index, job.warps);
+    tqi_segment s;
+    const Item i = enter_item(job, work.segment, work.item, s);
+    if (at < division.n_workers)
+        whole.keep(job, i, s);
     wait_for_last_kernel();
     fill_ring<T>(g, ring, fetch);
     allow_next_kernel();
-    if (blockIdx.x < division.n_workers)
-        run_group_block<true>(job, blockIdx.x, work, memory, &last, ring, fetch, t);
+    if (at >= division.n_workers)
+        return;
+    prepare_item<T>(job, i, s, warp, g.lane);
+    load_query(job, i, at, t);
+    const uint32_t n = g.index < work.n_tiles ? (work.n_tiles - g.index - 1) / job.warps + 1 : 0;
+    consume(job, i, at, work.tile + g.index, n, job.warps, ring, fetch, t);
+    join_groups(job, at, memory, t);
+    merge_item<T>(job, i, whole, warp, g.lane);
 #endif
 }
 
 /* ---- host -------------------------------------------------------------------------------------
  */
 
-template <int NT, int D, int MAX_GROUPS> tq_status prepare_group_stream() {
+template <class S, int MAX_GROUPS> tq_status prepare_group_stream() {
     int limit = 0, device = 0;
     const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
     TQI_CUDA(cudaGetDevice(&device));
     TQI_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    TQI_TRY(check(cudaFuncSetAttribute(tqk_group_stream<NT, D, MAX_GROUPS>, most, limit),
+    TQI_TRY(check(cudaFuncSetAttribute(tqk_group_stream<S, MAX_GROUPS>, most, limit),
                   "shared memory of attention"));
     /* static shared memory counts too */
-    return check(cudaFuncSetAttribute(tqk_group_whole<NT, D, MAX_GROUPS>, most, limit - 128),
+    return check(cudaFuncSetAttribute(tqk_group_whole<S, MAX_GROUPS>, most, limit - WHOLE_SHARED),
                  "shared memory of attention");
 }
 
-template <int NT, int D, int MAX_GROUPS> bool group_stream_runs() {
+template <class S, int MAX_GROUPS> bool group_stream_runs() {
     cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, tqk_group_whole<NT, D, MAX_GROUPS>) != cudaSuccess) {
+    if (cudaFuncGetAttributes(&attributes, tqk_group_whole<S, MAX_GROUPS>) != cudaSuccess) {
         (void)cudaGetLastError();
         return false;
     }
     return attributes.sharedSizeBytes > 0;
 }
 
-template <int NT, int D, int MAX_GROUPS>
+template <class S, int MAX_GROUPS>
 tq_status run_group_stream(const FastJob &job, cudaStream_t stream) {
-    LaunchShape shape = {job.call.n_blocks, job.warps * 128,
-                         group_shared<GroupTileShape<NT, D>>(job.warps, job.slots), stream,
-                         job.call.overlap != 0};
+    LaunchShape shape = {job.call.n_blocks, job.warps * 128, group_shared<S>(job.warps, job.slots),
+                         stream, job.call.overlap != 0};
     if (job.whole)
-        return launch(tqk_group_whole<NT, D, MAX_GROUPS>, shape, "tqk_group_whole", job);
-    return launch(tqk_group_stream<NT, D, MAX_GROUPS>, shape, "tqk_group_stream", job);
+        return launch(tqk_group_whole<S, MAX_GROUPS>, shape, "tqk_group_whole", job);
+    return launch(tqk_group_stream<S, MAX_GROUPS>, shape, "tqk_group_stream", job);
 }
 
-/* Whether the code here has MMAs of e4m3. */
-template <class T, int MAX_WARPS> bool e4m3_stream_runs() {
-    cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, tqk_stream<T, MAX_WARPS>) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return false;
-    }
-    return attributes.ptxVersion >= 89;
-}
+/* Entries of the table: rows of a tile in fours, head dim, warpgroups of a block, slots of each,
+ * whether it is the faster way (docs/PERFORMANCE.md). */
+#define TQI_GROUP_KERNEL(name, kf, vf, shape, nt, dim, groups, slots, arithmetic, faster) \
+    const FastKernel name = {kf,                                                          \
+                             vf,                                                          \
+                             dim,                                                         \
+                             nt * 4,                                                      \
+                             groups,                                                      \
+                             slots,                                                       \
+                             is_whole(dim),                                               \
+                             "tqk_" #name,                                                \
+                             Blob<kf, vf, dim>::bytes,                                    \
+                             group_shared<shape>,                                         \
+                             prepare_group_stream<shape, groups>,                         \
+                             run_group_stream<shape, groups>,                             \
+                             arithmetic,                                                  \
+                             faster,                                                      \
+                             group_stream_runs<shape, groups>};
 
-/* Entries of the table: rows of a tile in fours, head dim, warpgroups or warps of a block, slots
- * of each, whether it is the faster way (docs/PERFORMANCE.md). */
-#define TQI_WGMMA_KERNEL(name, nt, dim, groups, slots, faster)               \
-    const FastKernel name = {TQ_FORMAT_FP8,                                  \
-                             TQ_FORMAT_FP8,                                  \
-                             dim,                                            \
-                             nt * 4,                                         \
-                             groups,                                         \
-                             slots,                                          \
-                             1,                                              \
-                             "tqk_" #name,                                   \
-                             Blob<TQ_FORMAT_FP8, TQ_FORMAT_FP8, dim>::bytes, \
-                             group_shared<GroupTileShape<nt, dim>>,          \
-                             prepare_group_stream<nt, dim, groups>,          \
-                             run_group_stream<nt, dim, groups>,              \
-                             ON_WGMMA,                                       \
-                             faster,                                         \
-                             group_stream_runs<nt, dim, groups>};
+#define TQI_WGMMA_KERNEL(name, nt, dim, groups, slots, faster)                                 \
+    using Shape_##name = GroupTileShape<nt, dim>;                                              \
+    TQI_GROUP_KERNEL(name, TQ_FORMAT_FP8, TQ_FORMAT_FP8, Shape_##name, nt, dim, groups, slots, \
+                     ON_WGMMA, faster)
 
-#define TQI_E4M3_KERNEL(name, nt, dim, warps, slots, faster)                 \
-    const FastKernel name = {TQ_FORMAT_FP8,                                  \
-                             TQ_FORMAT_FP8,                                  \
-                             dim,                                            \
-                             nt * 4,                                         \
-                             warps,                                          \
-                             slots,                                          \
-                             1,                                              \
-                             "tqk_" #name,                                   \
-                             Blob<TQ_FORMAT_FP8, TQ_FORMAT_FP8, dim>::bytes, \
-                             stream_shared<E4m3Tile<nt, dim>>,               \
-                             prepare_stream<E4m3Tile<nt, dim>, warps>,       \
-                             run_stream<E4m3Tile<nt, dim>, warps>,           \
-                             ON_E4M3_MMA,                                    \
-                             faster,                                         \
-                             e4m3_stream_runs<E4m3Tile<nt, dim>, warps>};
+/* The same of integer codes. */
+#define TQI_CODES_KERNEL(name, kf, vf, nt, dim, groups, slots) \
+    using Shape_##name = CodesShape<kf, vf, nt, dim>;          \
+    TQI_GROUP_KERNEL(name, kf, vf, Shape_##name, nt, dim, groups, slots, ON_WGMMA_INTEGERS, 1)
 
 } /* namespace tqi */
 

@@ -32,7 +32,11 @@ template <int NT, int D> struct GroupRoom {
     static constexpr uint32_t bytes = (maxima + 4 * NT * 4 * 4 + 127) / 128 * 128;
 };
 
+struct Fetch;
+template <int NT, int D> struct GroupTile;
+
 template <int NT_, int D_> struct GroupTileShape {
+    using Tile = GroupTile<NT_, D_>;
     static constexpr int NT = NT_, D = D_, J = D / 32, HEADS = NT * 4;
     using Layout = Blob<TQ_FORMAT_FP8, TQ_FORMAT_FP8, D>;
     using Room = GroupRoom<NT, D>;
@@ -43,7 +47,9 @@ template <int NT_, int D_> struct GroupTileShape {
 template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
     static constexpr int NT = NT_, D = D_, J = D / 32, HEADS = NT * 4, M = D / 64;
     using Edge = PageEdge<NT>;
-    static constexpr int COLUMNS = 8 * query_blocks(NT);
+    using Fetch = tqi::Fetch;
+    static constexpr uint32_t QUERY_BLOCKS = query_blocks(NT);
+    static constexpr int COLUMNS = 8 * QUERY_BLOCKS;
     static constexpr int CHAINS = NT == 2 && J == 4 ? 4 : 2, CHAIN = J / CHAINS;
     using Layout = typename GroupTileShape<NT_, D_>::Layout;
     using Room = GroupRoom<NT, D>;
@@ -55,12 +61,20 @@ template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
     float q_scale[NT];
     float acc[M][NT][2], max[NT], sum[NT];
 
-    TQI_INLINE void setup(const Group &g, uint32_t address) {
+    TQI_INLINE void setup(const FastJob &, const Group &g, uint32_t address) {
         group = g;
         room = address;
         words = g.lane * 16 + g.warp % 2 * 8;
         q = operand_b(room, Room::query_block);
         p = operand_b(room + Room::weights, Room::weights_block);
+    }
+
+    TQI_INLINE static uint32_t row_of_column(uint32_t block, uint32_t column) {
+        return tqi::row_of_column(NT, block, column);
+    }
+
+    TQI_INLINE void set_row(const FastJob &job, int nt, uint32_t row) {
+        q_scale[nt] = __ldcg(job.q_scale + row);
     }
 
     TQI_INLINE void clear() {

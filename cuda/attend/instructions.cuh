@@ -114,6 +114,11 @@ TQI_INLINE void store_shared4(uint32_t at, uint32_t word) {
     asm volatile("st.shared.u32 [%0],%1;" ::"r"(at), "r"(word) : "memory");
 }
 
+TQI_INLINE void store_shared16(uint32_t at, float a, float b, float c, float d) {
+    asm volatile("st.shared.v4.f32 [%0],{%1,%2,%3,%4};" ::"r"(at), "f"(a), "f"(b), "f"(c), "f"(d)
+                 : "memory");
+}
+
 /* ---- copies into slots ---------------------------------------------------------------------- */
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

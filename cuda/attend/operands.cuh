@@ -30,6 +30,15 @@ template <int NT> struct PageEdge {
     float cap, cap_rate;    /* the cap in powers of two, 0 = none; 2 / cap */
 };
 
+/* A page that is not there: of it, no row sees a token. */
+template <int NT> TQI_INLINE PageEdge<NT> nothing_of(PageEdge<NT> e) {
+    e.valid = 0;
+#pragma unroll
+    for (int nt = 0; nt < NT; nt++)
+        e.first[nt] = e.end[nt] = 0;
+    return e;
+}
+
 /* p as a high (low half of the word) and a low 16-bit float. */
 template <bool BF16> TQI_INLINE uint32_t split_float(float p) {
     uint32_t word;
@@ -90,16 +99,18 @@ TQI_INLINE int token_of(int i, uint32_t g) {
     return int(32 * (i / 4) + 4 * g + i % 4);
 }
 
-/* Scores of a row on an edge, `unit` each, in powers of two, capped if there is a cap; whether the
- * row sees any token. */
-template <int NT>
-TQI_INLINE bool edge_scores(const PageEdge<NT> &e, int nt, uint32_t g, float unit, float score[8]) {
+/* N scores of a row on an edge, from the thread's score `begin` on, `unit` each, in powers of two,
+ * capped if there is a cap; whether the row sees any token. */
+template <int N, int NT>
+TQI_INLINE bool edge_scores(const PageEdge<NT> &e, int nt, int begin, uint32_t g, float unit,
+                            float *score) {
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < N; i++) {
+        const int token = token_of(begin + i, g);
         float x = fmaf(score[i], unit, e.shift[nt]);
         if (e.cap != 0) /* cap * tanh(x / cap) */
             x = fmaf(-2 * e.cap, reciprocal(1 + exp2_fast(x * e.cap_rate)), e.cap);
-        bool seen = token_of(i, g) >= e.first[nt] && token_of(i, g) < e.end[nt];
+        bool seen = token >= e.first[nt] && token < e.end[nt];
         score[i] = seen ? x : -3e38f;
     }
     return e.first[nt] < e.end[nt];

@@ -157,6 +157,12 @@ TQI_INLINE void write_piece(const FastJob &job, uint32_t piece, uint32_t lane, T
     t.store(lane, one, job.call.partial + (uint64_t)piece * T::HEADS * T::D);
 }
 
+/* Bytes of a warp: its slots, which at the end hold its accumulators. */
+template <class T> __host__ __device__ uint32_t warp_bytes_of(uint32_t slots) {
+    uint32_t ring = slots * T::Layout::bytes, accumulators = T::HEADS * T::D * 4;
+    return ring > accumulators ? ring : accumulators;
+}
+
 /* ---- blocks as workers ------------------------------------------------------------------------
  */
 
@@ -191,7 +197,9 @@ TQI_INLINE void join_states(const FastJob &job, uint32_t piece, uint32_t warp, u
 /* Joins the states of the warps through shared memory, which no copy is filling any more. */
 template <class T>
 TQI_INLINE void join_warps(const FastJob &job, uint32_t piece, uint32_t warp, uint32_t lane,
-                           uint8_t *shared, uint32_t warp_bytes, float2 *ml, T &t) {
+                           uint8_t *shared, T &t) {
+    const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
+    float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 16));
     float factor[T::NT];
     t.join_threads();
 #pragma unroll
@@ -221,12 +229,6 @@ TQI_INLINE void join_warps(const FastJob &job, uint32_t piece, uint32_t warp, ui
 /* ---- the kernel
  * ----------------------------------------------------------------------------------- */
 
-/* Bytes of a warp: its slots, which at the end hold its accumulators. */
-template <class T> __host__ __device__ uint32_t warp_bytes_of(uint32_t slots) {
-    uint32_t ring = slots * T::Layout::bytes, accumulators = T::HEADS * T::D * 4;
-    return ring > accumulators ? ring : accumulators;
-}
-
 /* Bytes of a block: the warps' own, barriers, states of the warps. */
 template <class T> size_t stream_shared(uint32_t warps, uint32_t slots) {
     return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 16 + T::HEADS * 8);
@@ -234,7 +236,7 @@ template <class T> size_t stream_shared(uint32_t warps, uint32_t slots) {
 
 /* The items of a worker whose first pages are on their way: a block's piece of one, or a warp's
  * share of the row. Both take the same code for pages. */
-template <bool WHOLE, class T, class R>
+template <class T, class R>
 TQI_INLINE void run_worker(const FastJob &job, uint32_t worker, const tqi_work &work, bool by_block,
                            uint8_t *shared, R &ring, Fetch &fetch, T &t) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -243,22 +245,15 @@ TQI_INLINE void run_worker(const FastJob &job, uint32_t worker, const tqi_work &
     uint32_t tile = work.tile + (by_block ? warp : 0);
     do {
         Item i = enter_item(job, segment, item);
-        if constexpr (WHOLE)
-            prepare_item<T>(job, i, warp, lane);
-        const uint32_t at = WHOLE ? blockIdx.x : i.index;
         uint32_t n = min(left, i.n_tiles - tile);
         if (by_block)
             n = warp < left ? (left - warp - 1) / job.warps + 1 : 0;
         if (n || by_block) {
-            load_query(job, i, at, lane, t);
-            consume(job, i, at, tile, n, stride, lane, ring, fetch, t);
+            load_query(job, i, i.index, lane, t);
+            consume(job, i, i.index, tile, n, stride, lane, ring, fetch, t);
         }
         if (by_block) {
-            const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
-            float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 16));
-            join_warps(job, worker, warp, lane, shared, warp_bytes, ml, t);
-            if constexpr (WHOLE)
-                merge_item<T>(job, i, (uint32_t *)ml, warp, lane);
+            join_warps(job, worker, warp, lane, shared, t);
             return;
         }
         if (n)
@@ -298,7 +293,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
             wait_for_last_kernel();
         waited = true;
         allow_next_kernel();
-        run_worker<false>(job, worker, work, by_block, shared, ring, fetch, t);
+        run_worker(job, worker, work, by_block, shared, ring, fetch, t);
         if (by_block) {
             allow_copies(); /* slots are free again */
             __syncthreads();
@@ -308,13 +303,15 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
         wait_for_last_kernel(); /* the kernel behind relies on all that came before */
 }
 
-/* Few items (whole.cuh): the kernel in front may have written pages, so that all is waited for. */
+/* Few items (whole.cuh): the kernel in front may have written pages, so that all but the plan is
+ * waited for. */
 template <class T, int MAX_WARPS>
 __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     tqk_stream_whole(const __grid_constant__ FastJob job) {
     extern __shared__ __align__(128) uint8_t shared[];
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const tqi_work work = fresh(&job.call.schedule.work[blockIdx.x]);
+    __shared__ WholeItem whole;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = blockIdx.x;
+    const tqi_work work = fresh(&job.call.schedule.work[at]);
     const tqi_division division = fresh(job.call.schedule.share);
     Ring<typename T::Layout, T::SPLIT> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps,
                                             job.slots, lane);
@@ -322,12 +319,22 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     t.setup(job.table);
     t.keys.load(job.call.k, lane);
     Fetch fetch(job, work, fresh(&job.call.step.head->table), warp, job.warps);
+    tqi_segment s;
+    const Item i = enter_item(job, work.segment, work.item, s);
+    if (at < division.n_workers)
+        whole.keep(job, i, s);
     wait_for_last_kernel();
-    for (uint32_t i = 0; i < ring.n; i++)
+    for (uint32_t n = 0; n < ring.n; n++)
         ring.request(fetch.next());
     allow_next_kernel();
-    if (blockIdx.x < division.n_workers)
-        run_worker<true>(job, blockIdx.x, work, true, shared, ring, fetch, t);
+    if (at >= division.n_workers)
+        return;
+    prepare_item<T>(job, i, s, warp, lane);
+    load_query(job, i, at, lane, t);
+    const uint32_t n = warp < work.n_tiles ? (work.n_tiles - warp - 1) / job.warps + 1 : 0;
+    consume(job, i, at, work.tile + warp, n, job.warps, lane, ring, fetch, t);
+    join_warps(job, at, warp, lane, shared, t);
+    merge_item<T>(job, i, whole, warp, lane);
 }
 
 /* ---- host -------------------------------------------------------------------------------------
@@ -341,8 +348,9 @@ template <class T, int MAX_WARPS> tq_status prepare_stream() {
     TQI_TRY(check(cudaFuncSetAttribute(tqk_stream<T, MAX_WARPS>, most, limit),
                   "shared memory of attention"));
     if constexpr (is_whole(T::D))
-        TQI_TRY(check(cudaFuncSetAttribute(tqk_stream_whole<T, MAX_WARPS>, most, limit),
-                      "shared memory of attention"));
+        TQI_TRY(
+            check(cudaFuncSetAttribute(tqk_stream_whole<T, MAX_WARPS>, most, limit - WHOLE_SHARED),
+                  "shared memory of attention"));
     return TQ_OK;
 }
 

@@ -217,7 +217,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         bool any[NT];
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            any[nt] = edge_scores(e, nt, g, q_scale[nt], score[nt]);
+            any[nt] = edge_scores<8>(e, nt, 0, g, q_scale[nt], score[nt]);
             unit[nt] = 1;
         }
 #pragma unroll

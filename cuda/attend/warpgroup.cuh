@@ -19,6 +19,11 @@ struct Group {
     }
 };
 
+/* Asks for the pages of its group: in every group another, as these share a scheduler. */
+TQI_INLINE bool is_fetcher(const Group &g) {
+    return g.warp == g.index % GROUP_WARPS;
+}
+
 /* A value that all lanes have, in a way that the compiler sees it: wgmma wants branches that do
  * not part a warp, and is taken one at a time else. */
 TQI_INLINE uint32_t uniform(uint32_t x) {
@@ -30,8 +35,8 @@ TQI_INLINE Group group_of_thread() {
     return Group{uniform(threadIdx.x / GROUP_THREADS), thread, uniform(thread / 32), thread % 32};
 }
 
-/* ring.cuh for a warpgroup, whose warps are never more than a page apart. Its first warp asks
- * for pages. */
+/* ring.cuh for a warpgroup, whose warps are never more than a page apart. One of them asks for
+ * pages. */
 template <int BYTES> struct GroupRing {
     uint32_t slots, barriers, n;
     uint32_t fill = 0, take = 0, phase = 0;
@@ -46,24 +51,24 @@ template <int BYTES> struct GroupRing {
         g.sync();
     }
 
+    /* By one warp. */
     TQI_INLINE void request(const Group &g, const uint8_t *page) {
-        if (page && g.thread == 0) {
+        if (page && g.lane == 0) {
             expect_bytes(barriers + 8 * fill, BYTES);
             bulk_copy(slots + fill * BYTES, page, BYTES, barriers + 8 * fill, policy);
         }
         fill = fill + 1 == n ? 0 : fill + 1;
     }
 
-    TQI_INLINE uint32_t wait() const {
+    /* The oldest page that has not been taken. */
+    TQI_INLINE uint32_t take_page() {
         barrier_wait(barriers + 8 * take, phase);
-        return slots + take * BYTES;
-    }
-
-    TQI_INLINE void advance() {
+        uint32_t slot = slots + take * BYTES;
         if (++take == n) {
             take = 0;
             phase ^= 1;
         }
+        return slot;
     }
 };
 
@@ -122,6 +127,64 @@ template <> TQI_INLINE void wgmma_e4m3<48>(float *d, const uint32_t a[4], uint64
 
 #undef TQI_D8
 #undef TQI_WGMMA_HEAD
+
+/* Two blocks of 64 rows times the same 32 columns, four steps of 32 bytes: D (64 x 32) = A (64 x
+ * 128 signed bytes, registers) B (128 x 32, signed or not), added to D unless FIRST. One statement,
+ * since nothing may be moved to the registers between the products. */
+template <bool SIGNED, bool FIRST>
+TQI_INLINE void wgmma_bytes(int (*d)[16], const uint32_t (*a)[4], const uint32_t (*b)[4],
+                            uint64_t first, uint64_t step) {
+    const uint64_t at[4] = {first, first + step, first + 2 * step, first + 3 * step};
+#define TQI_D4(c, i, j) c(d[i][j]), c(d[i][j + 1]), c(d[i][j + 2]), c(d[i][j + 3])
+#define TQI_D16(c, i) TQI_D4(c, i, 0), TQI_D4(c, i, 4), TQI_D4(c, i, 8), TQI_D4(c, i, 12)
+#define TQI_A4(x, i) "r"(x[i][0]), "r"(x[i][1]), "r"(x[i][2]), "r"(x[i][3])
+#define TQI_A16(x) TQI_A4(x, 0), TQI_A4(x, 1), TQI_A4(x, 2), TQI_A4(x, 3)
+#define TQI_FIRST_D "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15},"
+#define TQI_SECOND_D "{%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"
+#define TQI_STEP(type, d, a, b, adds) \
+    "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8." type " " d a ",%" b "," adds ";\n"
+#define TQI_STEPS(type, adds, c)                                                                   \
+    asm volatile(                                                                                  \
+        "wgmma.fence.sync.aligned;\n" TQI_STEP(type, TQI_FIRST_D, "{%32,%33,%34,%35}", "64", adds) \
+            TQI_STEP(type, TQI_SECOND_D, "{%48,%49,%50,%51}", "64", adds)                          \
+                TQI_STEP(type, TQI_FIRST_D, "{%36,%37,%38,%39}", "65", "1")                        \
+                    TQI_STEP(type, TQI_SECOND_D, "{%52,%53,%54,%55}", "65", "1")                   \
+                        TQI_STEP(type, TQI_FIRST_D, "{%40,%41,%42,%43}", "66", "1")                \
+                            TQI_STEP(type, TQI_SECOND_D, "{%56,%57,%58,%59}", "66", "1")           \
+                                TQI_STEP(type, TQI_FIRST_D, "{%44,%45,%46,%47}", "67", "1")        \
+                                    TQI_STEP(type, TQI_SECOND_D, "{%60,%61,%62,%63}", "67",        \
+                                             "1") "wgmma.commit_group.sync.aligned;"               \
+        : TQI_D16(c, 0), TQI_D16(c, 1)                                                             \
+        : TQI_A16(a), TQI_A16(b), "l"(at[0]), "l"(at[1]), "l"(at[2]), "l"(at[3]))
+#define TQI_SET "=&r"
+#define TQI_ADDED "+r"
+    if constexpr (SIGNED && FIRST)
+        TQI_STEPS("s8", "0", TQI_SET);
+    else if constexpr (SIGNED)
+        TQI_STEPS("s8", "1", TQI_ADDED);
+    else if constexpr (FIRST)
+        TQI_STEPS("u8", "0", TQI_SET);
+    else
+        TQI_STEPS("u8", "1", TQI_ADDED);
+#undef TQI_ADDED
+#undef TQI_SET
+#undef TQI_STEPS
+#undef TQI_STEP
+#undef TQI_SECOND_D
+#undef TQI_FIRST_D
+#undef TQI_A16
+#undef TQI_A4
+#undef TQI_D16
+#undef TQI_D4
+}
+
+/* Matrices of 8 x 8 16-bit elements, transposed, to rows of 16 bytes: lane l has the address of row
+ * l % 8 of matrix l / 8. */
+TQI_INLINE void store_transposed(uint32_t at, const uint32_t w[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0],{%1,%2,%3,%4};" ::"r"(at),
+                 "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+                 : "memory");
+}
 
 #endif /* TQI_WGMMA */
 

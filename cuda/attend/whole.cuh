@@ -34,10 +34,10 @@ TQI_INLINE void find_full(const FastJob &job, const tqi_segment &s, Item &i) {
     i.n_full = job.cap != 0 || end < i.first_full ? 0 : end - i.first_full;
 }
 
-TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item) {
+TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item, tqi_segment &s) {
     const AttendJob &call = job.call;
     tqi_cut cut = fresh(&call.schedule.cuts[segment]);
-    tqi_segment s = segment_of(call, segment);
+    s = segment_of(call, segment);
     Item i;
     i.segment = segment;
     i.item = item;
@@ -50,6 +50,11 @@ TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item) 
     return i;
 }
 
+TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item) {
+    tqi_segment s;
+    return enter_item(job, segment, item, s);
+}
+
 /* Head dims whose rows fit into the registers of a group of lanes. */
 __host__ __device__ constexpr bool is_whole(int dim) {
     return dim == 64 || dim == 128 || dim == 256;
@@ -57,14 +62,30 @@ __host__ __device__ constexpr bool is_whole(int dim) {
 
 template <int D> using RowOfDim = RegisterRow<(D < 128 ? 16 : 32), (D > 128 ? 8 : 4)>;
 
+/* What a block knows of its item before it waits for the kernel in front, in shared memory. */
+struct WholeItem {
+    tqi_segment s;
+    tqi_pieces pieces;
+    uint32_t last; /* this block leaves the last piece */
+
+    TQI_INLINE void keep(const FastJob &job, const Item &i, const tqi_segment &segment) {
+        if (threadIdx.x == 0) {
+            s = segment;
+            pieces = fresh(&job.call.schedule.pieces[i.index]);
+        }
+    }
+};
+enum { WHOLE_SHARED = 128 };
+static_assert(sizeof(WholeItem) <= WHOLE_SHARED, "beside the shared memory of the launch");
+
 /* Operands of the item's rows, to the block's own place: parts of an item do not wait for each
  * other. */
 template <class T>
-TQI_INLINE void prepare_item(const FastJob &job, const Item &i, uint32_t warp, uint32_t lane) {
+TQI_INLINE void prepare_item(const FastJob &job, const Item &i, const tqi_segment &s, uint32_t warp,
+                             uint32_t lane) {
     using Row = RowOfDim<T::D>;
     constexpr uint32_t per_warp = 32 / Row::LANES;
     const uint32_t warps = blockDim.x / 32;
-    tqi_segment s = segment_of(job.call, i.segment);
 #pragma unroll 1
     for (uint32_t first = warp * per_warp; first < T::HEADS; first += warps * per_warp) {
         uint32_t r = first + lane / Row::LANES;
@@ -90,34 +111,33 @@ TQI_INLINE uint32_t count_arrival(uint32_t *counter) {
     return before;
 }
 
-/* Whether this block is the last of the item to leave its piece; flag: shared by the block. */
-TQI_INLINE bool is_last(const FastJob &job, const Item &i, uint32_t parts, uint32_t *flag) {
+/* Whether this block is the last of the item to leave its piece. */
+TQI_INLINE bool is_last(const FastJob &job, const Item &i, WholeItem &whole) {
     __syncthreads();
     if (threadIdx.x == 0) {
-        *flag = parts == 1 || count_arrival(&job.arrived[i.index]) + 1 == parts;
-        if (*flag)
+        const uint32_t parts = whole.pieces.n;
+        whole.last = parts == 1 || count_arrival(&job.arrived[i.index]) + 1 == parts;
+        if (whole.last)
             job.arrived[i.index] = 0; /* for the next launch */
     }
     __syncthreads();
-    return *flag;
+    return whole.last;
 }
 
 template <class T>
-TQI_INLINE void merge_item(const FastJob &job, const Item &i, uint32_t *flag, uint32_t warp,
+TQI_INLINE void merge_item(const FastJob &job, const Item &i, WholeItem &whole, uint32_t warp,
                            uint32_t lane) {
     using Row = RowOfDim<T::D>;
     constexpr uint32_t per_warp = 32 / Row::LANES;
     const uint32_t warps = blockDim.x / 32;
-    tqi_pieces pieces = fresh(&job.call.schedule.pieces[i.index]);
-    tqi_segment s = segment_of(job.call, i.segment);
-    if (!is_last(job, i, pieces.n, flag))
+    if (!is_last(job, i, whole))
         return;
 #pragma unroll 1
     for (uint32_t first = warp * per_warp; first < T::HEADS; first += warps * per_warp) {
         uint32_t r = first + lane / Row::LANES;
         bool in = r < i.rows.n_rows;
-        RowPlace p = place_of(job.call, s, i.rows, blockIdx.x, in ? r : 0);
-        RowPieces row_pieces = pieces_at(job.call, pieces, p.in_item);
+        RowPlace p = place_of(job.call, whole.s, i.rows, blockIdx.x, in ? r : 0);
+        RowPieces row_pieces = pieces_at(job.call, whole.pieces, p.in_item);
         Row row(lane, T::D, nullptr);
         row.prefetch(job.call.v);
         merge_row(job.call, p, in, row_pieces, end_of_row(job.call, p), row);

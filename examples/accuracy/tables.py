@@ -39,15 +39,18 @@ def number(x):
 def synthetic_table(rows):
     rows = [r for r in rows if r["case"] == "synthetic"]
     lengths = sorted({r["tokens"] for r in rows})
-    out = ["| K format | bits | slope | " + " | ".join("KL, %d" % n for n in lengths) + " | " +
-           " | ".join("output, %d" % n for n in lengths) + " |",
-           "|---" * (3 + 2 * len(lengths)) + "|"]
+    out = ["| K format | bits | slope | deviation, %d | deviation, %d | " % (lengths[0], lengths[-1]) +
+           " | ".join("KL, %d" % n for n in lengths) + " | " +
+           " | ".join("output, %d" % n for n in lengths) + " | same top, worst |",
+           "|---" * (6 + 2 * len(lengths)) + "|"]
     for name in ORDER:
         at = {r["tokens"]: r for r in rows if r["format"] == name}
-        out.append("| `%s` | %.3f | %.4f | " % (name, at[lengths[0]]["bits"],
-                                              at[lengths[-1]]["slope"]) +
+        out.append("| `%s` | %.3f | %.4f | %s | %s | " %
+                   (name, at[lengths[0]]["bits"], at[lengths[-1]]["slope"],
+                    number(at[lengths[0]]["rms"]), number(at[lengths[-1]]["rms"])) +
                    " | ".join([number(at[n]["kl"]) for n in lengths] +
-                              [number(at[n]["output"]) for n in lengths]) + " |")
+                              [number(at[n]["output"]) for n in lengths]) +
+                   " | %.3f |" % min(at[n]["top"] for n in lengths))
     return out
 
 
@@ -55,12 +58,14 @@ def shifted_table(rows):
     rows = [r for r in rows if r["case"] == "shifted"]
     lengths = sorted({r["tokens"] for r in rows})
     out = ["| K format | " + " | ".join("KL, %d" % n for n in lengths) + " | " +
-           " | ".join("KL centred, %d" % n for n in lengths) + " |",
-           "|---" * (1 + 2 * len(lengths)) + "|"]
+           " | ".join("KL centred, %d" % n for n in lengths) + " | same top, worst | centred, worst |",
+           "|---" * (3 + 2 * len(lengths)) + "|"]
     for name in ORDER:
-        at = {(r["centred"], r["tokens"]): r["kl"] for r in rows if r["format"] == name}
+        at = {(r["centred"], r["tokens"]): r for r in rows if r["format"] == name}
+        tops = [min(at[c, n]["top"] for n in lengths) for c in (False, True)]
         out.append("| `%s` | " % name +
-                   " | ".join(number(at[c, n]) for c in (False, True) for n in lengths) + " |")
+                   " | ".join(number(at[c, n]["kl"]) for c in (False, True) for n in lengths) +
+                   " | %.3f | %.3f |" % tuple(tops))
     return out
 
 

@@ -279,6 +279,7 @@ typedef struct tq_context_config {
 #define TQ_CPU_AVXVNNI (UINT64_C(1) << 4)  /**< x86 AVX-VNNI. */
 #define TQ_CPU_NEON (UINT64_C(1) << 32)    /**< Arm Advanced SIMD. */
 #define TQ_CPU_DOTPROD (UINT64_C(1) << 33) /**< Arm dot product instructions. */
+#define TQ_CPU_I8MM (UINT64_C(1) << 34)    /**< Arm matrix multiplications of bytes. */
 
 /** @brief Creates a context.
  *  @param[in] config NULL for all defaults; copied, with the hooks it points to

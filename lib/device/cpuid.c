@@ -6,7 +6,8 @@
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 
-enum { DOT_PRODUCT = 1 << 20 }; /* of the kernel's list, AT_HWCAP */
+/* Of the kernel's lists, AT_HWCAP and AT_HWCAP2; headers may be older than the CPU. */
+enum { DOT_PRODUCT = 1 << 20, MATRIX_BYTES = 1 << 13 };
 #endif
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -32,6 +33,14 @@ static int has_avx_vnni(void) {
 #if defined(TQI_HAVE_AMX) && defined(__linux__) && defined(__LP64__)
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* Of leaf 7, edx; some compilers that know the instructions lack the names. */
+#ifndef bit_AMX_TILE
+#define bit_AMX_TILE (1u << 24)
+#endif
+#ifndef bit_AMX_INT8
+#define bit_AMX_INT8 (1u << 25)
+#endif
 
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
 
@@ -75,6 +84,8 @@ uint64_t tqi_cpu_features(uint64_t wanted) {
 #ifdef __linux__
     if (getauxval(AT_HWCAP) & DOT_PRODUCT)
         features |= TQ_CPU_DOTPROD;
+    if ((features & TQ_CPU_DOTPROD) && (getauxval(AT_HWCAP2) & MATRIX_BYTES))
+        features |= TQ_CPU_I8MM;
 #endif
 #endif
     return features & wanted;

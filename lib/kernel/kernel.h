@@ -166,6 +166,7 @@ const struct tqi_level *tqi_level_amx(void);     /* x86-64 only, TQI_HAVE_AMX */
 const struct tqi_level *tqi_level_avx512(void);  /* x86-64 only */
 const struct tqi_level *tqi_level_avxvnni(void); /* x86-64 only, TQI_HAVE_AVXVNNI */
 const struct tqi_level *tqi_level_avx2(void);    /* x86-64 only */
+const struct tqi_level *tqi_level_i8mm(void);    /* AArch64 only, TQI_HAVE_I8MM */
 const struct tqi_level *tqi_level_neon(void);    /* AArch64 only */
 
 #endif

@@ -15,6 +15,9 @@ void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features) {
 #endif
         tqi_level_avx2(),
 #elif defined(__aarch64__) && defined(__GNUC__)
+#ifdef TQI_HAVE_I8MM
+        tqi_level_i8mm(),
+#endif
         tqi_level_neon(),
 #endif
         tqi_level_ref(),

@@ -77,6 +77,31 @@ static double relative(const double *a, const double *b, size_t n) {
     return size > 0 ? sqrt(error / size) : error > 0 ? INFINITY : 0;
 }
 
+/* The level whose bits a level promises; NULL = none, or this machine lacks it. */
+static const struct tqi_level *twin_of(const struct tqi_level *level) {
+    static const char *const twins[][2] = {{"avxvnni", "avx2"}, {"i8mm", "neon"}};
+    for (size_t i = 0; i < sizeof twins / sizeof *twins; i++)
+        if (strcmp(level->name, twins[i][0]) == 0)
+            return find_level(twins[i][1]);
+    return NULL;
+}
+
+static void compare_twin(struct result *r, const struct tqi_level *level, const struct setup *s,
+                         const struct outcome *mine) {
+    const struct tqi_level *twin = twin_of(level);
+    size_t n = (size_t)s->rows * s->page->k.layout.dim;
+    if (!twin)
+        return;
+    struct outcome theirs = {.out = calloc(n, sizeof(double))};
+    run_chain(twin, s, &theirs);
+    judge(r,
+          memcmp(theirs.out, mine->out, n * sizeof(double)) == 0 &&
+              memcmp(theirs.lse, mine->lse, s->rows * sizeof(double)) == 0,
+          "%s: %s / %s dim %u, %u rows: other bits than %s", level->name, s->page->k.format->name,
+          s->page->v.format->name, s->page->k.layout.dim, s->rows, twin->name);
+    free(theirs.out);
+}
+
 static void compare(struct result *r, const struct tqi_level *level, const struct setup *s) {
     uint32_t dim = s->page->k.layout.dim;
     size_t n = (size_t)s->rows * dim;
@@ -95,6 +120,7 @@ static void compare(struct result *r, const struct tqi_level *level, const struc
           "%s: %s / %s dim %u, page of %u, tokens %u to %u, %u rows: error %g", level->name,
           s->page->k.format->name, s->page->v.format->name, dim, s->page->k.layout.tokens, s->first,
           s->last, s->rows, error);
+    compare_twin(r, level, s, &mine);
     uint32_t row = (uint32_t)(next_random() % s->rows);
     struct setup one = *s;
     one.q += (size_t)row * dim;

@@ -43,15 +43,19 @@ static void one_shape(int variant, struct shape s) {
     pair_destroy(&p);
 }
 
-/* More items than multiprocessors: warps share the pages of all heads evenly. */
-static void many_heads(void) {
-    tq_cache_config config = {.n_kv_heads = 300, .n_q_heads = 600, .head_dim = 128};
+/* More items than multiprocessors: warps or warpgroups share the pages of all heads evenly. */
+static void many_heads(uint32_t kv_heads, uint32_t group, uint32_t tokens) {
+    tq_cache_config config = {
+        .n_kv_heads = kv_heads, .n_q_heads = kv_heads * group, .head_dim = 128};
     struct pair p;
-    for (int v = 5; v < 8; v++) {
+    char what[64];
+    for (int v = 3; v < 8; v++) {
         if (pair_create(&p, config, variants[v].k, variants[v].v)) {
             tq_seq seq = pair_seq(&p);
-            pair_append(&p, seq, 150, TQ_BF16, 0);
-            pair_check_attend(&p, seq, 1, 0, "300 kv heads");
+            pair_append(&p, seq, tokens, TQ_BF16, 0);
+            snprintf(what, sizeof what, "K %u V %u, %u kv heads, group %u", variants[v].k,
+                     variants[v].v, kv_heads, group);
+            pair_check_attend(&p, seq, 1, 0, what);
         }
         pair_destroy(&p);
     }
@@ -85,7 +89,10 @@ void check_sanitize(void) {
     one_shape(5, (struct shape){12, 128, 128, 64, 70});
     one_shape(5, (struct shape){4, 64, 64, 64, 70});
     one_shape(5, (struct shape){4, 96, 96, 16, 70});
-    many_heads();
+    for (int v = 5; v < 8; v++) /* two pages at a time */
+        one_shape(v, (struct shape){16, 128, 128, 64, 150});
+    many_heads(300, 2, 150);
+    many_heads(140, 16, 150);
 }
 
 void check_attention(void) {
@@ -103,12 +110,15 @@ void check_attention(void) {
         for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
             one_shape(v, (struct shape){4, dims[i], dims[i], 64, 200});
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-            one_shape(v, (struct shape){8, 128, 128, 64, lengths[i]});
+            for (uint32_t group = 8; group <= 16; group *= 2)
+                one_shape(v, (struct shape){group, 128, 128, 64, lengths[i]});
         for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
             one_shape(v, (struct shape){4, 128, 128, pages[i], 700});
         one_shape(v, (struct shape){4, 192, 128, 64, 200});
         one_shape(v, (struct shape){4, 64, 128, 64, 200});
         centred(v);
     }
-    many_heads();
+    many_heads(300, 2, 150);
+    many_heads(140, 16, 150);
+    many_heads(140, 11, 700);
 }

@@ -69,6 +69,7 @@ static void formats_and_shapes(void) {
         ragged(variants[v], (struct shape){1, 8, 128, 64, 300}, 2, few, "few");
         ragged(variants[v], (struct shape){2, groups[v % 4], 128, 64, 300}, 12, mixed, "groups");
         ragged(variants[v], (struct shape){1, 8, dims[v % 4], 64, 300}, 12, mixed, "dims");
+        ragged(variants[v], (struct shape){15, 16, 128, 64, 300}, 12, mixed, "many heads");
     }
     for (int i = 0; i < 4; i++) {
         ragged(variants[0], (struct shape){2, groups[i], 128, 64, 300}, 12, mixed, "groups");
@@ -329,11 +330,10 @@ void check_batches_of(tq_layer_formats f) {
 
 void check_batches(void) {
     formats_and_shapes();
-    for (int v = 0; v < N_VARIANTS; v++)
-        few_rows(variants[v], v % 3 ? 128 : 64, 8);
+    for (int v = 0; v < 2 * N_VARIANTS; v++)
+        few_rows(variants[v / 2], v % 2 || v % 3 ? 128 : 64, v % 2 ? 16 : 8);
     few_rows(variants[0], 256, 4);
     few_rows(variants[0], 96, 4);
-    few_rows(variants[0], 128, 16);
     few_rows(variants[0], 128, 3);
     replayed(variants[0], 128, 3);
     replayed(variants[0], 128, 12);

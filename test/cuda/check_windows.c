@@ -15,7 +15,7 @@ static const tq_layer_formats variants[] = {
 
 /* Some weak, some strong, one absent. */
 static void set_sinks(struct pair *p) {
-    float sinks[HEADS * 8];
+    float sinks[HEADS * 16];
     for (uint32_t i = 0; i < p->config.n_q_heads; i++)
         sinks[i] = 3 * gpu_gauss();
     sinks[0] = -INFINITY;
@@ -82,5 +82,6 @@ void check_windows(void) {
         one_cache(v, 128, 8, v % 2);
         one_cache(v, 80, 3, !(v % 2));
         one_cache(v, 256, 1, v % 2);
+        one_cache(v, 128, 16, v % 2);
     }
 }

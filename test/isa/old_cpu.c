@@ -1,5 +1,5 @@
 /* old_cpu avx: runs an AVX instruction, which a CPU without it must refuse, so that a run on one
- * proves something. old_cpu none|avx2|neon: which level a context chooses. */
+ * proves something. old_cpu none|avx2|arm|neon|i8mm: which features a context finds. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,8 +27,12 @@ int main(int argc, char **argv) {
     tq_context_destroy(ctx);
     if (strcmp(argv[1], "avx2") == 0)
         want = TQ_CPU_AVX2;
+    if (strcmp(argv[1], "arm") == 0)
+        want = TQ_CPU_NEON;
     if (strcmp(argv[1], "neon") == 0)
         want = TQ_CPU_NEON | TQ_CPU_DOTPROD;
+    if (strcmp(argv[1], "i8mm") == 0)
+        want = TQ_CPU_NEON | TQ_CPU_DOTPROD | TQ_CPU_I8MM;
     printf("features 0x%llx\n", (unsigned long long)features);
     return features == want ? 0 : 1;
 }

@@ -24,6 +24,7 @@ KERNEL = ["lib/kernel/kernel.h", "lib/kernel/kernels.def", "lib/kernel/study.h"]
 STAGES = KERNEL + ["lib/kernel/stages.h"]
 LAYER = KERNEL + ["lib/kernel/layer.h"]
 PUBLIC = ["include/tq"]
+LEVEL = PUBLIC + ["lib/base/half.h", "lib/spec", "lib/kernel/simd"] + STAGES
 DRIVER = PUBLIC + ["lib/base", "lib/spec", "lib/page/view.h"] + LAYER
 
 # Folder, what it may include besides itself, system headers. The first row that covers a
@@ -37,12 +38,10 @@ ROWS = [
      PLAIN | {"pthread.h", "stdatomic.h", "sched.h", "signal.h", "unistd.h"}),
     ("lib/kernel/ref", PUBLIC + ["lib/base/half.h", "lib/spec"] + STAGES, PLAIN),
     ("lib/kernel/simd", PUBLIC + ["lib/base/half.h", "lib/spec"] + STAGES, PLAIN),
-    ("lib/kernel/amx", PUBLIC + ["lib/base/half.h", "lib/spec", "lib/kernel/simd",
-                                 "lib/kernel/avx512"] + STAGES, PLAIN | INTRINSICS),
-    ("lib/kernel/avxvnni", PUBLIC + ["lib/base/half.h", "lib/spec", "lib/kernel/simd",
-                                     "lib/kernel/avx2"] + STAGES, PLAIN | INTRINSICS),
-    ("lib/kernel/*", PUBLIC + ["lib/base/half.h", "lib/spec", "lib/kernel/simd"] + STAGES,
-     PLAIN | INTRINSICS),
+    ("lib/kernel/amx", LEVEL + ["lib/kernel/avx512"], PLAIN | INTRINSICS),
+    ("lib/kernel/avxvnni", LEVEL + ["lib/kernel/avx2"], PLAIN | INTRINSICS),
+    ("lib/kernel/i8mm", LEVEL + ["lib/kernel/neon"], PLAIN | INTRINSICS),
+    ("lib/kernel/*", LEVEL, PLAIN | INTRINSICS),
     ("lib/kernel", PUBLIC + ["lib/spec"] + LAYER, PLAIN),
     ("lib/encode", DRIVER, PLAIN),
     ("lib/attend", DRIVER, PLAIN),

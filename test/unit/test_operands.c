@@ -229,6 +229,45 @@ static void scores_are_dot_products(void **state) {
     }
 }
 
+/* ---- two pages of a warpgroup (codes_tile.cuh) --------------------------------------------------
+ */
+
+/* Byte k of a step of the second product: B has what the transposing store of warp w makes of its
+ * tokens 4 g + 0..3 (pairs to places g of rows 0..15 and 16..31), A the bytes of a value word. */
+static void weights_meet_their_values(void **state) {
+    static const uint32_t order[8] = {0, 1, 4, 5, 2, 3, 6, 7};
+    (void)state;
+    for (uint32_t k = 0; k < 32; k++) {
+        uint32_t row = k % 16 / 2, stored = 4 * row + 2 * (k / 16) + k % 2;
+        uint32_t lane = k % 16 / 4, read = 8 * lane + order[k / 16 * 4 + k % 4];
+        CHECK(stored == read, "byte %u: weight of token %u, value of token %u", k, stored, read);
+    }
+}
+
+/* Rows g and g + 8 of products m, of the words that a warp decodes: every dim once. */
+static void warps_share_the_dims(void **state) {
+    (void)state;
+    for (uint32_t sets = 0; sets < 2; sets++) {
+        uint32_t seen[128] = {0};
+        for (uint32_t i = 0; i < 4 * 2 * 16; i++) {
+            uint32_t warp = i / 32, m = i / 16 % 2, g = i % 8, upper = i / 8 % 2;
+            uint32_t x = sets ? 2 * m + upper : warp, y = sets ? warp : 2 * m + upper;
+            seen[16 * g + 4 * x + y]++;
+        }
+        for (uint32_t d = 0; d < 128; d++)
+            CHECK(seen[d] == 1, "dim %u: %u times", d, seen[d]);
+    }
+}
+
+/* 256 high + low of two pages, or of 256 dims with half the sum of the query. */
+static void joined_sums_are_whole(void **state) {
+    const int64_t values = 2 * TOKENS * 128ll * (256 * 255 + 255);
+    const int64_t keys = 256 * 128ll * (256 * 127 + 128) + 256 * 32512ll / 2;
+    (void)state;
+    CHECK(values <= INT32_MAX && keys <= INT32_MAX, "%lld and %lld", (long long)values,
+          (long long)keys);
+}
+
 /* ---- shortcuts of the arithmetic --------------------------------------------------------------
  */
 
@@ -271,6 +310,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operands_are_the_codes),
         cmocka_unit_test(scores_are_dot_products),
+        cmocka_unit_test(weights_meet_their_values),
+        cmocka_unit_test(warps_share_the_dims),
+        cmocka_unit_test(joined_sums_are_whole),
         cmocka_unit_test(selectors_are_finite_halves),
         cmocka_unit_test(largest_sums_read_as_floats),
     };

@@ -17,7 +17,8 @@ import sys
 
 # Kernel, architecture, instruction that it must have, instruction that it must not have.
 MATRIX = [
-    (r"tqk_group_(stream|whole)<", "sm_90a", "QGMMA", "HMMA"),
+    (r"tqk_group_(stream|whole)<GroupTileShape<", "sm_90a", "QGMMA", "HMMA"),
+    (r"tqk_group_(stream|whole)<CodesShape<", "sm_90a", "IGMMA", "IMMA"),
     (r"tqk_prefill<", "sm_90a", "HGMMA", "HMMA"),
     (r"tqk_stream(_whole)?<E4m3Tile<", "sm_89", "QMMA", "HMMA"),
     (r"tqk_stream(_whole)?<E4m3Tile<", "sm_120", "QMMA", "HMMA"),

@@ -33,7 +33,8 @@ $(B)/cuda/%.cu.o: cuda/%.cu | need-build
 cuda-registers:
 	@sh tools/make/cuda_registers.sh '$(NVCC) $(NVCCFLAGS)' $(CUDA_SRC) | c++filt
 
-# What the assembler made of the kernels, read from the objects: that those for e4m3 multiply e4m3,
+# What the assembler made of the kernels, read from the objects: that those on e4m3 and
+# on wgmma multiply as they should,
 # and that hot kernels keep to the stack that test/cuda/stack_limits.txt allows.
 .PHONY: check-cuda-code check-cuda-sass check-cuda-stack cuda-stack
 cuda_code = dump=$$(PYTHON=$(PYTHON) sh tools/make/cuobjdump.sh build/cuobjdump $(CUDA_HOME)) || \
@@ -41,7 +42,7 @@ cuda_code = dump=$$(PYTHON=$(PYTHON) sh tools/make/cuobjdump.sh build/cuobjdump 
 	$(PYTHON) tools/make/check_cuda_code.py "$$dump"
 
 check-cuda-code: check-cuda-sass check-cuda-stack
-check-cuda-sass: $(filter %/e4m3_d64.cu.o %/e4m3_d128.cu.o %/e4m3_d256.cu.o,$(CUDA_OBJ))
+check-cuda-sass: $(filter %/e4m3_d64.cu.o %/e4m3_d128.cu.o %/e4m3_d256.cu.o %/codes_d128.cu.o,$(CUDA_OBJ))
 	@$(cuda_code) sass $^
 check-cuda-stack: $(CUDA_OBJ)
 	@$(cuda_code) stack test/cuda/stack_limits.txt $^

@@ -29,15 +29,17 @@ run-old-cpu: $(OLD_CPU) $(OLD_CPU_BIN) $(HASWELL_BIN)
 	sh tools/make/check_old_cpu.sh Nehalem none $(OLD_CPU) $(OLD_CPU_BIN)
 	sh tools/make/check_old_cpu.sh Haswell avx2 $(OLD_CPU) $(HASWELL_BIN)
 
-# The NEON level: the library, tq-check and examples by a cross compiler, run under an emulator;
-# code bytes are compared with those of this machine. Headers without a machine of their own
+# The NEON and i8mm levels: the library, tq-check and examples by a cross compiler, run under an
+# emulator on a CPU with everything, on one without i8mm and on one without dot products, where the
+# reference runs; code bytes are compared with those of this machine. Headers without a machine of their own
 # are taken from here.
 CROSS_CC := aarch64-linux-gnu-gcc
 CROSS_INCLUDE := build/cross/include
 CROSS_HEADERS := Random123 xxhash.h xxh3.h
 CROSS_MAKE = $(MAKE) --no-print-directory CC=$(CROSS_CC) AR=aarch64-linux-gnu-ar CUDA=0 SAN= \
 	WERROR=$(WERROR) CFLAGS='-O2 -g -isystem $(CROSS_INCLUDE)' LDFLAGS=-static
-EMULATE := qemu-aarch64 -cpu max
+EMULATE := qemu-aarch64 -cpu
+ARM_CPUS := max neoverse-n1 cortex-a72
 CODES := $(B)/test/isa/codes
 CROSS_EXAMPLES := $(foreach e,minimal decode_loop fork_prefix engine_threads,$(B)/examples/$(e))
 
@@ -56,7 +58,11 @@ build-neon: $(CODES)
 	$(CODES) > build/cross/codes.here
 	+$(CROSS_MAKE) run-neon
 run-neon: $(TQ_CHECK) $(OLD_CPU) $(CODES) $(CROSS_EXAMPLES)
-	$(EMULATE) $(OLD_CPU) neon
-	$(EMULATE) $(CODES) | diff -u build/cross/codes.here -
-	@for e in $(CROSS_EXAMPLES); do $(EMULATE) $$e >$(B)/example.log || { echo "FAILED: $$e" >&2; exit 1; }; done
-	$(EMULATE) $(TQ_CHECK) --level neon
+	$(EMULATE) max $(OLD_CPU) i8mm
+	$(EMULATE) neoverse-n1 $(OLD_CPU) neon
+	$(EMULATE) cortex-a72 $(OLD_CPU) arm
+	@for cpu in $(ARM_CPUS); do $(EMULATE) $$cpu $(CODES) | diff -u build/cross/codes.here - || exit 1; \
+		for e in $(CROSS_EXAMPLES); do $(EMULATE) $$cpu $$e >$(B)/example.log || { echo "FAILED: $$e on $$cpu" >&2; exit 1; }; \
+		done; done
+	$(EMULATE) neoverse-n1 $(TQ_CHECK) --level neon
+	$(EMULATE) max $(TQ_CHECK) --level i8mm

@@ -7,11 +7,12 @@ ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null)),)
 LEVELS := $(if $(HAVE_AMX),amx )avx512 $(if $(HAVE_AVXVNNI),avxvnni )avx2
 endif
 ifneq ($(findstring aarch64,$(shell $(CC) -dumpmachine 2>/dev/null)),)
-LEVELS := neon
+LEVELS := $(if $(HAVE_I8MM),i8mm )neon
 endif
 LEVEL_avx512 := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi
 LEVEL_amx := -mamx-tile -mamx-int8 $(LEVEL_avx512)
 LEVEL_neon := -march=armv8.2-a+dotprod
+LEVEL_i8mm := $(LEVEL_neon)+i8mm
 LEVEL_avx2 := -mavx2 -mfma -mf16c
 LEVEL_avxvnni := $(LEVEL_avx2) -mavxvnni
 LIB_SRC += $(foreach level,$(LEVELS),$(wildcard lib/kernel/$(level)/*.c))

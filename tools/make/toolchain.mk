@@ -24,6 +24,10 @@ HAVE_AMX := $(shell printf '__asm__("tilerelease");void f(void){}' | \
 HAVE_AVXVNNI := $(shell printf '__asm__("{vex} vpdpwssd %%ymm0,%%ymm1,%%ymm2");void f(void){}' | \
 	$(CC) -mavxvnni -x c -c -o /dev/null - 2>/dev/null && echo 1)
 
+# The same for the matrix multiplications of bytes of AArch64 (gcc 10, binutils 2.34).
+HAVE_I8MM := $(shell printf '__asm__("smmla v0.4s, v1.16b, v2.16b");void f(void){}' | \
+	$(CC) -march=armv8.2-a+dotprod+i8mm -x c -c -o /dev/null - 2>/dev/null && echo 1)
+
 HAVE_NVCC := $(shell command -v nvcc 2>/dev/null)
 ifeq ($(CUDA),auto)
 USE_CUDA := $(if $(HAVE_NVCC),1,0)

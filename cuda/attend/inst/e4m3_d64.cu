@@ -1,3 +1,4 @@
+#include "attend/e4m3_stream.cuh"
 #include "attend/group_stream.cuh"
 
 namespace tqi {

@@ -111,13 +111,14 @@ static void accumulate(const struct tqi_rows *v, tqk_make_fn_amx *to_tile,
                     .state_bytes = state_bytes,
                     .per_lane = l->dim_pad / 32,
                     .walk = &walk};
-    uint8_t *right = scratch + tqk_weights_scratch_avx512();
+    uint8_t *right = scratch + TQK_SUMS_AMX;
+    uint8_t *room = right + (size_t)tqk_dim_tiles_amx(l) * TQK_TOGETHER_AMX * TQK_TILE_AMX;
     struct tqk_product_amx p = {.stride = TQK_WEIGHTS_BYTES_AVX512 / 2,
                                 .n_rows = n_rows,
                                 .steps = 1,
                                 .columns = l->dim_pad / 16,
                                 .right = right,
-                                .sums = right + (size_t)l->dim_pad / 16 * TQK_TILE_AMX};
+                                .sums = scratch};
     weights.order = TQK_WEIGHTS_PLANES;
     tqk_prefetch_gains_avx512(l, tile);
     tqk_rescale_states_avx512(l, states, state_bytes, n_rows);
@@ -127,7 +128,7 @@ static void accumulate(const struct tqi_rows *v, tqk_make_fn_amx *to_tile,
         left = left < TQK_BLOCK_AVX512 ? left : TQK_BLOCK_AVX512;
         j.first_group = token / l->group;
         j.groups = (left + l->group - 1) / l->group;
-        tqk_weigh_avx512(v, tile, probabilities, n_rows, score_stride, token, scratch, &weights);
+        tqk_weigh_avx512(v, tile, probabilities, n_rows, score_stride, token, room, &weights);
         j.ahead_bytes = (size_t)2 * j.groups * l->group * l->bits;
         p.left = weights.bytes;
         walk = tqk_quad_walk_avx512(l, 0);

@@ -1,7 +1,7 @@
 #include "kernel/amx/amx.h"
 #include "kernel/avx512/weights_avx512.h"
 
-/* Weights, right tiles, sums. */
+/* Sums, right tiles, weights. */
 size_t tqk_scratch_bytes_amx(const struct tqi_rows *rows) {
     size_t right = (size_t)tqk_dim_tiles_amx(&rows->layout) * TQK_TOGETHER_AMX * TQK_TILE_AMX;
     if (!tqk_is_tiled_amx(rows))
@@ -19,7 +19,7 @@ static const struct tqi_level level = {
     .scratch_bytes = tqk_scratch_bytes_amx,
     .encode_scratch = tqk_encode_scratch_avx512,
     .few = tqi_level_avx512,
-    .few_rows = 2,
+    .few_rows = 1,
     .enter = tqk_enter_amx,
     .leave = tqk_leave_amx,
     .load = tqk_load_avx512,

@@ -74,16 +74,23 @@ static struct unit unit_at(const struct tqk_product_amx *p, uint32_t column, uin
     return u;
 }
 
-#define STORE_FOUR(n0, n1, n2, n3, third)        \
+/* Bytes from the sums of a column to those of the next: no more than the rows take, because all
+ * that a page touches beside itself must stay in the first level while pages run through it. */
+static size_t sums_bytes(const struct tqk_product_amx *p) {
+    return p->n_rows <= TQK_BLOCK_ROWS_AMX ? (size_t)p->n_rows * 2 * TQK_LINE_AMX : TQK_TILE_AMX;
+}
+
+/* n0 .. n3: which; the last ones lie behind `third` others. */
+#define STORE_FOUR(n0, n1, n2, n3, third, bytes) \
     do {                                         \
         if (n0)                                  \
             STORE(0, to);                        \
         if (n1)                                  \
-            STORE(1, to + TQK_TILE_AMX);         \
+            STORE(1, to + (bytes));              \
         if (n2)                                  \
-            STORE(2, to + 2 * TQK_TILE_AMX);     \
+            STORE(2, to + 2 * (bytes));          \
         if (n3)                                  \
-            STORE(3, to + (third)*TQK_TILE_AMX); \
+            STORE(3, to + (third) * (bytes));    \
     } while (0)
 
 TQK_INLINE void zero(void) {
@@ -116,7 +123,7 @@ TQK_INLINE void multiply_columns(const struct tqk_product_amx *p, const struct u
             MULTIPLY(3, 4, 7);
         }
     }
-    STORE_FOUR(n > 0, n > 1, n > 2, n > 3, 3);
+    STORE_FOUR(n > 0, n > 1, n > 2, n > 3, 3, sums_bytes(p));
 }
 
 TQK_INLINE void multiply_blocks(const struct tqk_product_amx *p, const struct unit *u,
@@ -148,19 +155,21 @@ TQK_INLINE void multiply_blocks(const struct tqk_product_amx *p, const struct un
             MULTIPLY(3, 5, 6);
         }
     }
-    STORE_FOUR(u->whole > 0, u->whole > 1, u->whole > 2, u->last, (size_t)u->whole);
+    STORE_FOUR(u->whole > 0, u->whole > 1, u->whole > 2, u->last, (size_t)u->whole,
+               (size_t)TQK_TILE_AMX);
 }
 
-static void take_unit(const struct unit *u, tqk_take_fn_amx *take, const void *job,
-                      const uint8_t *sums) {
+static void take_unit(const struct tqk_product_amx *p, const struct unit *u, tqk_take_fn_amx *take,
+                      const void *job, const uint8_t *sums) {
+    const size_t bytes = sums_bytes(p);
     for (uint32_t c = 0; c < u->columns; c++)
-        take(job, u->column + c, u->first, u->rows, sums + (size_t)c * TQK_TILE_AMX);
+        take(job, u->column + c, u->first, u->rows, sums + c * bytes);
 }
 
 TQK_INLINE void product(const struct tqk_product_amx *p, bool is_signed, tqk_make_fn_amx *make,
                         tqk_take_fn_amx *take, const void *job) {
     struct unit u, before = {0};
-    uint8_t *now = p->sums, *then = now + TQK_SUMS_AMX / 2;
+    uint8_t *now = p->sums, *then = now + TQK_TOGETHER_AMX * sums_bytes(p);
     for (uint32_t column = 0; column < p->columns; column += u.columns)
         for (uint32_t first = 0; first < p->n_rows; first += u.rows) {
             u = unit_at(p, column, first);
@@ -170,13 +179,13 @@ TQK_INLINE void product(const struct tqk_product_amx *p, bool is_signed, tqk_mak
                 multiply_columns(p, &u, is_signed, now);
             else
                 multiply_blocks(p, &u, is_signed, now);
-            take_unit(&before, take, job, then);
+            take_unit(p, &before, take, job, then);
             uint8_t *other = then;
             then = now;
             now = other;
             before = u;
         }
-    take_unit(&before, take, job, then);
+    take_unit(p, &before, take, job, then);
 }
 
 void tqk_product_amx(const struct tqk_product_amx *p, tqk_make_fn_amx *make, tqk_take_fn_amx *take,

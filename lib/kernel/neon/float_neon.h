@@ -104,22 +104,7 @@ TQK_INLINE void tqk_multiply_neon(enum tqk_source_neon source, const uint8_t *co
             sum[r * columns + c] = vfmaq_laneq_f32(s, x[3], q, 3);
         }
     }
+    __asm__ volatile("" ::: "memory"); /* no loads of the next steps here: registers are full */
 }
-
-/* `stage` over blocks of 8 rows, then what is left, as functions of constants. */
-#define TQK_FLOAT_ROWS_NEON(name, stage, job_type)                \
-    static void name(const struct job_type *j, uint32_t n_rows) { \
-        uint32_t r = 0;                                           \
-        for (; r + 8 <= n_rows; r += 8)                           \
-            stage(j, r, 8);                                       \
-        for (; r + 4 <= n_rows; r += 4)                           \
-            stage(j, r, 4);                                       \
-        if (n_rows - r == 3)                                      \
-            stage(j, r, 3);                                       \
-        else if (n_rows - r == 2)                                 \
-            stage(j, r, 2);                                       \
-        else if (n_rows - r == 1)                                 \
-            stage(j, r, 1);                                       \
-    }
 
 #endif

@@ -20,6 +20,7 @@ static const struct tqi_level level = {
     .decode = tqk_decode_ref,
 #define TQI_FILL_neon(member, id, stage, format) \
     .member[id] = {tqk_##stage##_##format##_neon, "tqk_" #stage "_" #format "_neon"},
+#define TQI_FILL_i8mm(member, id, stage, format)
 #define TQI_FILL_ref(member, id, stage, format)
 #define TQI_ENCODE(id, format, level) TQI_FILL_##level(encode, id, encode, format)
 #define TQI_SCORE(id, format, level) TQI_FILL_##level(score, id, score, format)

@@ -65,15 +65,18 @@ TQK_INLINE void score_block(const struct job *j, enum tqk_source_neon source, ui
         bool whole = token >= j->tile->first && token + columns * 4 <= j->tile->last;
         float part[TQK_SUMS_NEON * 4];
         float *to = j->scores + (size_t)first_row * j->score_stride + token - j->tile->first;
+        const float of_fp8 = j->scale;
         size_t stride = whole ? j->score_stride : columns * 4;
         to = whole ? to : part;
         TQK_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
             const struct tqk_query_neon *q = (const void *)(queries + r * j->query_bytes);
+            const float scale = q->scale;
             TQK_UNROLL
             for (uint32_t c = 0; c < columns; c++) {
                 float32x4_t s = vmulq_n_f32(sum[r * columns + c], tqk_missing_neon(source));
-                vst1q_f32(to + r * stride + c * 4, vmulq_n_f32(vmulq_n_f32(s, j->scale), q->scale));
+                s = vmulq_n_f32(vmulq_n_f32(s, of_fp8), scale);
+                vst1q_f32(to + r * stride + c * 4, s);
             }
         }
         if (!whole)
@@ -100,7 +103,7 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const c
     TQK_INLINE void block_##format(const struct job *j, uint32_t first_row, uint32_t rows) {    \
         score_block(j, source, first_row, rows);                                                \
     }                                                                                           \
-    TQK_FLOAT_ROWS_NEON(rows_##format, block_##format, job)                                     \
+    TQK_ROW_BLOCKS_NEON(rows_##format, block_##format, TQK_ROWS_NEON)                           \
     void tqk_score_##format##_neon(const struct tqi_rows *k, const struct tqi_tile *tile,       \
                                    const void *queries, uint32_t n_rows, uint32_t score_stride, \
                                    void *scores, void *scratch) {                               \

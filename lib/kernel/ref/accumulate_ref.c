@@ -59,6 +59,7 @@ void tqk_state_finish_ref(const struct tqi_rows *v, const void *state, const flo
 #define TQI_ACCUMULATE_avx512(format)
 #define TQI_ACCUMULATE_avxvnni(format)
 #define TQI_ACCUMULATE_avx2(format)
+#define TQI_ACCUMULATE_i8mm(format)
 #define TQI_ACCUMULATE_neon(format)
 #define TQI_ACCUMULATE(id, format, level) TQI_ACCUMULATE_##level(format)
 #include "kernel/kernels.def"

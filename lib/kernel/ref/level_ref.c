@@ -24,6 +24,7 @@ static const struct tqi_level level = {
 #define TQI_FILL_avx512(member, id, stage, format)
 #define TQI_FILL_avxvnni(member, id, stage, format)
 #define TQI_FILL_avx2(member, id, stage, format)
+#define TQI_FILL_i8mm(member, id, stage, format)
 #define TQI_FILL_neon(member, id, stage, format)
 #define TQI_ENCODE(id, format, level) TQI_FILL_##level(encode, id, encode, format)
 #define TQI_SCORE(id, format, level) TQI_FILL_##level(score, id, score, format)

@@ -65,6 +65,7 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const v
 #define TQI_SCORE_avx512(format)
 #define TQI_SCORE_avxvnni(format)
 #define TQI_SCORE_avx2(format)
+#define TQI_SCORE_i8mm(format)
 #define TQI_SCORE_neon(format)
 #define TQI_SCORE(id, format, level) TQI_SCORE_##level(format)
 #include "kernel/kernels.def"

@@ -1,0 +1,2 @@
+/* Stage accumulate. */
+#include "kernel/neon/accumulate_int.h"
