@@ -8,8 +8,10 @@ PACKAGES_CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 check-isa: lib
 ifneq ($(filter avx2,$(LEVELS)),)
 	$(PYTHON) tools/make/check_isa.py tools/make/lib.mk lib/device/cpuid.c $(LIB_OBJ)
+else ifneq ($(filter neon,$(LEVELS)),)
+	$(PYTHON) tools/make/check_isa_arm.py objdump tools/make/lib.mk lib/device/cpuid.c $(LIB_OBJ)
 else
-	@echo "not an x86-64 build: nothing to check"
+	@echo "neither an x86-64 nor an AArch64 build: nothing to check"
 endif
 
 # Programs as they are, on emulated CPUs: without AVX (then the reference must be chosen), and
@@ -58,6 +60,7 @@ build-neon: $(CODES)
 	$(CODES) > build/cross/codes.here
 	+$(CROSS_MAKE) run-neon
 run-neon: $(TQ_CHECK) $(OLD_CPU) $(CODES) $(CROSS_EXAMPLES)
+	$(PYTHON) tools/make/check_isa_arm.py aarch64-linux-gnu-objdump tools/make/lib.mk lib/device/cpuid.c $(LIB_OBJ)
 	$(EMULATE) max $(OLD_CPU) i8mm
 	$(EMULATE) neoverse-n1 $(OLD_CPU) neon
 	$(EMULATE) cortex-a72 $(OLD_CPU) arm
