@@ -223,11 +223,11 @@ tq_status append_on(Batch *b, const tqi_step_append *from, bool whole, cudaStrea
     EncodeJob job = encode_job_of(s, from->layer, from->view, from->k, from->v);
     uint32_t unit = encode_takes_groups(job) ? 0 : 1;
     const Limits &l = b->room.limits;
-    TQI_TRY(keep_step(s, b->room, from, whole ? l.kept : b->counts.kept, stream));
     job.pieces = b->room.pieces[unit];
     job.n_pieces = unit ? &b->room.step.head->n_runs : &b->room.step.head->n_groups;
     job.max_pieces = whole ? (unit ? l.runs : l.groups) : b->counts.pieces[unit];
-    return encode(job, stream);
+    TQI_TRY(encode(job, stream));
+    return keep_step(s, b->room, from, whole ? l.kept : b->counts.kept, stream);
 }
 
 /* The kept plan of a way, or the last, which is made anew for every launch. *made: it was made

@@ -47,7 +47,6 @@ tq_status append(void *opened, const tqi_encode_job *from, tq_stream stream) {
     DeviceGuard guard(s->index);
     TQI_TRY(guard.status());
     TQI_TRY(check(s->copy_error, "copying a shared page"));
-    TQI_TRY(keep_appended(s, from, static_cast<cudaStream_t>(stream)));
     EncodeJob job = encode_job_of(s, from->layer, from->view, from->k, from->v);
     job.length = from->view.length;
     job.end = job.length + from->n_tokens;
@@ -60,7 +59,7 @@ tq_status append(void *opened, const tqi_encode_job *from, tq_stream stream) {
         set_ids(&job.ids, from->view, job.first_page, job.n_pages);
         TQI_TRY(encode(job, static_cast<cudaStream_t>(stream)));
     }
-    return TQ_OK;
+    return keep_appended(s, from, static_cast<cudaStream_t>(stream));
 }
 
 } /* namespace tqi */

@@ -211,6 +211,7 @@ TQI_INLINE void run_groups(const FastJob &job, uint32_t worker, const tqi_work &
             consume(job, i, i.index, tile, n, stride, ring, fetch, t);
         }
         if (by_block) {
+            idle_turns(t.group, ring, n, (left - 1) / job.warps + 1);
             join_groups(job, worker, memory, t);
             return;
         }
@@ -305,6 +306,7 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     load_query(job, i, at, t);
     const uint32_t n = g.index < work.n_tiles ? (work.n_tiles - g.index - 1) / job.warps + 1 : 0;
     consume(job, i, at, work.tile + g.index, n, job.warps, ring, fetch, t);
+    idle_turns(g, ring, n, work.n_tiles ? (work.n_tiles - 1) / job.warps + 1 : 0);
     join_groups(job, at, memory, t);
     merge_item<T>(job, i, whole, warp, g.lane);
 #endif

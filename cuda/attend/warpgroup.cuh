@@ -70,7 +70,28 @@ template <int BYTES> struct GroupRing {
         }
         return slot;
     }
+
+    /* For the last page that was taken: does not block. */
+    TQI_INLINE void wait_again() const {
+        uint32_t last = (take ? take : n) - 1;
+        barrier_wait(barriers + 8 * last, take ? phase : phase ^ 1);
+    }
 };
+
+/* Turns of a group that has taken n pages where another one takes `most`. racecheck loses track of
+ * a
+ * __syncthreads behind barriers that warpgroups have passed a different number of times: so it gets
+ * a build where they are the same. */
+template <class R>
+TQI_INLINE void idle_turns(const Group &g, const R &ring, uint32_t n, uint32_t most) {
+#ifdef TQI_RACECHECK
+    for (; n < most; n++) {
+        ring.wait_again();
+        g.sync();
+        g.sync();
+    }
+#endif
+}
 
 /* ---- wgmma ---------------------------------------------------------------------------------- */
 

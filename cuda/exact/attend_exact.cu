@@ -23,23 +23,29 @@ __device__ void attend_pages(const ExactJob &job, const Rows &r, const Pages16 &
                              const Shared &shared, float max[2], float sum[2],
                              float acc[COLUMNS][8]) {
     Sight sight;
+    Values values;
     float unit[2], c[4], factor[2];
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t row = lane % 4 * 2 + i;
         unit[i] = shared.unit[row];
         sight.to[i] = seen_by(job, r, min(row, r.n - 1), &sight.from[i]);
     }
+    const uint8_t *next = warp < pages.n ? blob_of(job, r, number_of(pages, warp)) : nullptr;
     for (uint32_t n = warp; n < pages.n; n += WARPS) {
-        uint64_t number = n < pages.n_head ? pages.head + n : pages.tail + (n - pages.n_head);
-        uint64_t first = number * TQI_EXACT_TOKENS;
-        const uint8_t *blob = blob_of(job, r, number);
+        const uint64_t first = number_of(pages, n) * TQI_EXACT_TOKENS;
+        const uint8_t *blob = next;
+        if (n + WARPS < pages.n)
+            next = blob_of(job, r, number_of(pages, n + WARPS));
         score_page<K_BF16>(job, blob, words, lane, c);
+        load_values(job, blob, column, lane, values);
+        if (next != blob)
+            ask_for(job, next, lane);
         softmax_page(job, r, sight, first, lane, unit, c, max, sum, factor);
 #pragma unroll
         for (int x = 0; x < COLUMNS; x++)
             for (int i = 0; i < 8; i++)
                 acc[x][i] *= factor[i % 2];
-        add_values<V_BF16>(job, blob, r, first, column, lane, c, acc);
+        add_values<V_BF16>(values, r, first, lane, c, acc);
     }
 }
 
@@ -73,9 +79,9 @@ __device__ void join_warps(uint32_t n_warps, uint32_t warp, uint32_t lane, const
     }
 }
 
-/* Weights of the three parts of a row: these tokens, the others, the sink; by every lane. */
+/* Weights of two of the three parts of a row, these tokens, the others, the sink; by every lane. */
 struct Shares {
-    double exact, others, lse;
+    float exact, others, lse;
 };
 
 __device__ Shares shares_of(const ExactJob &job, uint32_t n_warps, uint32_t row, float others,
@@ -85,18 +91,17 @@ __device__ Shares shares_of(const ExactJob &job, uint32_t n_warps, uint32_t row,
         max = fmaxf(max, shared.state[w][row].x);
     for (uint32_t w = 0; w < n_warps; w++)
         sum += shared.state[w][row].y * exp2f(shared.state[w][row].x - max);
-    const double lse = sum == 0 ? -INFINITY : ((double)max + log2((double)sum)) * LN2;
+    const float lse = sum == 0 ? -INFINITY : (max + log2f(sum)) * LN2;
     Shares s = {0, 0, -INFINITY};
     if (lse == -INFINITY && others == -INFINITY)
         return s;
     /* what is NaN is left out here and shows below */
-    double high = fmax(lse, (double)others);
-    high = isnan(sink) ? high : fmax(high, (double)sink);
-    double exact = sum == 0 ? 0 : exp(lse - high), rest = exp((double)others - high);
-    double all = exact + rest + (isnan(sink) ? 0 : exp((double)sink - high));
-    s.exact = sum == 0 ? 0 : exact / (all * (double)sum);
+    const float high = fmaxf(fmaxf(lse, others), sink);
+    const float exact = sum == 0 ? 0 : expf(lse - high), rest = expf(others - high);
+    const float all = exact + rest + (isnan(sink) ? 0 : expf(sink - high));
+    s.exact = sum == 0 ? 0 : exact / (all * sum);
     s.others = rest / all;
-    s.lse = high + log(all);
+    s.lse = high + logf(all);
     return s;
 }
 
@@ -112,7 +117,7 @@ __device__ void finish_row(const ExactJob &job, const Rows &r, uint32_t n_warps,
     const Shares s =
         shares_of(job, n_warps, warp, __ldcg(&job.part_lse[lse_at]), job.sinks[q_head], shared);
     if (job.lse && column == 0 && lane == 0)
-        job.lse[lse_at] = (float)s.lse;
+        job.lse[lse_at] = s.lse;
     if (x >= columns || first >= dim)
         return;
     const int64_t from =
@@ -120,11 +125,11 @@ __device__ void finish_row(const ExactJob &job, const Rows &r, uint32_t n_warps,
     const int64_t to = (int64_t)row * job.out.token_stride + (int64_t)q_head * job.out.head_stride;
     float y[4];
     for (uint32_t i = 0; i < 4; i++) {
-        /* a part that is empty has no say */
-        double a = n_warps ? (double)shared.out[warp][lane * 4 + i] * s.exact : 0;
-        double b =
-            first + i < dim ? (double)__ldcg((const float *)job.part.data + from + first + i) : 0;
-        y[i] = narrowed(job.out.dtype, (s.exact == 0 ? 0 : a) + (s.others == 0 ? 0 : b * s.others));
+        /* what an empty part holds does not count */
+        float a = s.exact == 0 ? 0 : shared.out[warp][lane * 4 + i] * s.exact, b = 0;
+        if (s.others != 0 && first + i < dim)
+            b = __ldcg((const float *)job.part.data + from + first + i) * s.others;
+        y[i] = a + b;
     }
     if (first + 4 <= dim)
         store_quad(job.out, job.out_aligned != 0, to + first, y);
@@ -145,6 +150,8 @@ __device__ void attend_rows(const ExactJob &job, const Rows &r, uint32_t column,
         for (int i = 0; i < 8; i++)
             acc[x][i] = 0;
     if (n_warps) {
+        if (warp < pages.n)
+            ask_for(job, blob_of(job, r, number_of(pages, warp)), lane);
         prepare_query<K_BF16>(job, r, warp, lane, words, shared);
         __syncthreads();
         attend_pages<K_BF16, V_BF16>(job, r, pages, column, warp, lane, words, shared, max, sum,
@@ -190,7 +197,7 @@ struct Grid {
 
 /* Block index: (query tokens; kv head; chunk of rows; slice of values), slice fastest. */
 template <bool K_BF16, bool V_BF16>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     tqk_attend_exact(const __grid_constant__ ExactJob job, const Grid grid) {
     extern __shared__ uint32_t words[];
     __shared__ Shared shared;

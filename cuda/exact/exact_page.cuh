@@ -15,7 +15,7 @@ enum { ROWS = 8, WARPS = 8, THREADS = WARPS * 32, COLUMNS = 4, SLICE = COLUMNS *
 
 #define NO_MAXIMUM -1e30f
 #define LOG2E 1.4426950408889634
-#define LN2 0.69314718055994531
+#define LN2 0.69314718f
 
 template <bool BF16> TQI_INLINE void product(float c[4], const uint32_t a[4], const uint32_t b[2]) {
     if constexpr (BF16)
@@ -97,6 +97,17 @@ __device__ const uint8_t *blob_of(const ExactJob &job, const Rows &r, uint64_t n
            (size_t)r.kv_head * job.pages.blob_bytes;
 }
 
+/* Page n of the block's. */
+__device__ uint64_t number_of(const Pages16 &pages, uint32_t n) {
+    return n < pages.n_head ? pages.head + n : pages.tail + (n - pages.n_head);
+}
+
+/* A page is on its way to the second cache. */
+__device__ void ask_for(const ExactJob &job, const uint8_t *blob, uint32_t lane) {
+    for (uint32_t at = lane * 128; at < job.pages.blob_bytes; at += 32 * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(blob + at));
+}
+
 /* ---- queries -------------------------------------------------------------------------------- */
 
 /* Row `warp` of the block as operand words; what is not finite comes to its unit. */
@@ -166,24 +177,35 @@ struct Sight {
     uint64_t from[2], to[2];
 };
 
-template <bool BF16>
-__device__ void add_values(const ExactJob &job, const uint8_t *blob, const Rows &r, uint64_t first,
-                           uint32_t column, uint32_t lane, const float p[4],
-                           float acc[COLUMNS][8]) {
+/* A block's columns of the values of a page, first and last 8 tokens; the last column stands for
+ * those that the rows lack. */
+struct Values {
+    uint4 word[COLUMNS][2];
+};
+
+__device__ void load_values(const ExactJob &job, const uint8_t *blob, uint32_t column,
+                            uint32_t lane, Values &v) {
     const uint32_t g = lane / 4, t = lane % 4, columns = job.v.layout.dim_pad / 32;
+    const uint4 *from = (const uint4 *)(blob + job.v.layout.codes) + t * columns * 16 + g * 2;
+#pragma unroll
+    for (int x = 0; x < COLUMNS; x++)
+        for (int i = 0; i < 2; i++)
+            v.word[x][i] = from[min(column + x, columns - 1) * 16 + i];
+}
+
+template <bool BF16>
+__device__ void add_values(const Values &v, const Rows &r, uint64_t first, uint32_t lane,
+                           const float p[4], float acc[COLUMNS][8]) {
     uint32_t high[2], low[2], mask[2];
     for (int i = 0; i < 2; i++) {
         split<BF16>(p[2 * i], p[2 * i + 1], &high[i], &low[i]);
         high[i] = transpose16(high[i]);
         low[i] = transpose16(low[i]);
-        mask[i] = written(r, first + 8 * i + 2 * t);
+        mask[i] = written(r, first + 8 * i + 2 * (lane % 4));
     }
-    const uint4 *values = (const uint4 *)(blob + job.v.layout.codes) + t * columns * 16 + g * 2;
 #pragma unroll
     for (int x = 0; x < COLUMNS; x++) {
-        if (column + x >= columns)
-            break;
-        uint4 a = values[(column + x) * 16], b = values[(column + x) * 16 + 1];
+        const uint4 a = v.word[x][0], b = v.word[x][1];
         const uint32_t even[4] = {a.x & mask[0], a.y & mask[0], b.x & mask[1], b.y & mask[1]};
         const uint32_t odd[4] = {a.z & mask[0], a.w & mask[0], b.z & mask[1], b.w & mask[1]};
         product<BF16>(acc[x], even, high);

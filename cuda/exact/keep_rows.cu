@@ -1,5 +1,8 @@
-/* Rows of tokens that are kept, to their pages: a block per run and kv head, a warp per row. */
+/* Rows of tokens that are kept, to their pages: a block per run and kv head, a warp per row. The
+ * launch follows that of the encoder, which reads the same rows, and runs beside it: so it waits at
+ * its end. */
 #include "attend/instructions.cuh"
+#include "attend/row_index.cuh"
 #include "common/rows.cuh"
 #include "exact/exact_job.h"
 
@@ -25,15 +28,14 @@ __device__ void keep_row(const KeepJob &job, uint32_t side, uint32_t head, uint8
 
 __global__ void __launch_bounds__(WARPS * 32) tqk_keep_rows(const __grid_constant__ KeepJob job) {
     const uint32_t run = blockIdx.x / job.n_heads, head = blockIdx.x % job.n_heads;
-    wait_for_last_kernel();
-    allow_next_kernel();
-    if (job.runs && run >= *job.n_runs)
-        return;
-    const KeptRun r = job.runs ? job.runs[run] : job.list[run];
+    const uint32_t n_runs = job.runs ? __ldcg(job.n_runs) : job.max_runs;
+    const KeptRun r = run >= n_runs ? KeptRun{} : job.runs ? fresh(&job.runs[run]) : job.list[run];
     uint8_t *blob = (uint8_t *)r.page.chunk + job.pages.offset +
                     r.page.page * job.pages.page_bytes + (size_t)head * job.pages.blob_bytes;
     for (uint32_t i = threadIdx.x / 32; i < 2 * r.n; i += WARPS)
         keep_row(job, i % 2, head, blob, r.slot + i / 2, (uint64_t)r.row + i / 2);
+    wait_for_last_kernel();
+    allow_next_kernel();
 }
 
 } /* namespace */

@@ -210,7 +210,7 @@ template <class Room> struct Stages {
     /* The stage has been read. */
     TQI_INLINE void release(int side) {
         __syncwarp();
-        if (lane == 0)
+        if (lane < ARRIVALS)
             barrier_arrive(shared_address(&barriers[stage].empty[side]));
         stage = stage + 1 == Room::STAGES ? 0 : stage + 1;
         phase ^= stage == 0;

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(PREFILL_THREADS, 1)
     if (threadIdx.x < Room::STAGES * 4) {
         uint32_t kind = threadIdx.x % 4; /* full keys, full values, empty keys, empty values */
         barrier_init_count(shared_address((uint64_t *)barriers + threadIdx.x),
-                           kind < 2 ? 2 : Room::WARPS);
+                           ARRIVALS * (kind < 2 ? 2 : Room::WARPS));
     }
     __syncthreads();
     if (warp < 4) {

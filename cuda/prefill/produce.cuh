@@ -110,7 +110,7 @@ TQI_INLINE void produce(const PrefillJob &job, const TileWork &work, uint8_t *sh
         }
         publish_stores();
         __syncwarp();
-        if (lane == 0)
+        if (lane < ARRIVALS)
             barrier_arrive(shared_address(&barriers[stage].full[SIDE]));
         unit = next;
         gains = next_gains;

@@ -87,6 +87,14 @@ TQI_INLINE void barrier_init_count(uint32_t barrier, uint32_t count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
+/* Lanes of a warp that arrive at a barrier: one, behind a __syncwarp. racecheck takes an arrival
+ * for its own lane's only, so that all arrive in the build that it sees. */
+#ifdef TQI_RACECHECK
+enum { ARRIVALS = 32 };
+#else
+enum { ARRIVALS = 1 };
+#endif
+
 TQI_INLINE void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(barrier) : "memory");
 }

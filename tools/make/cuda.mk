@@ -81,12 +81,28 @@ check-cuda: $(CHECK_CUDA)
 
 # A tool per run over small shapes, a group at a time, so that one that hangs is named. Without a
 # number synccheck loses track of the kernels' barriers and stops them.
+#
+# racecheck has a program of its own: it doesn't see through two habits of kernels with wgmma, which
+# TQI_RACECHECK compiles otherwise (cuda/prefill/wgmma.cuh, cuda/attend/group_stream.cuh). These
+# objects come before the library's, so that the linker takes none of the latter.
+RACECHECK_OBJ := $(patsubst %.cu,$(B)/racecheck/%.cu.o,\
+	$(wildcard cuda/attend/inst/e4m3_*.cu cuda/attend/inst/codes_*.cu cuda/prefill/inst/*.cu))
+$(B)/racecheck/%.cu.o: %.cu | need-build
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) $(NVCCFLAGS) -DTQI_RACECHECK -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
+$(CHECK_CUDA)_racecheck: $(CHECK_CUDA_OBJ) $(RACECHECK_OBJ) $(B)/libturboquant.a
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(CHECK_CUDA_OBJ) $(RACECHECK_OBJ) \
+		$(B)/libturboquant.a $(CUDA_LINK)
+
 SANITIZE_TOOLS ?= memcheck racecheck synccheck initcheck
 SANITIZE_GROUPS ?= sanitize_bytes sanitize_fp8 sanitize sanitize_batches sanitize_paged sanitize_kept
-check-cuda-sanitize: $(CHECK_CUDA)
+check-cuda-sanitize: $(CHECK_CUDA) $(CHECK_CUDA)_racecheck
 	sh test/cuda/sanitize.sh $(CHECK_CUDA) '$(SANITIZE_TOOLS)' '$(SANITIZE_GROUPS)'
 
--include $(CHECK_CUDA_OBJ:.o=.d)
+-include $(CHECK_CUDA_OBJ:.o=.d) $(RACECHECK_OBJ:.o=.d)
 
 # BENCH_ARGS=--quick is shorter; the peers follow where torch is there. bench/gpu_tables.py makes
 # the tables and plots of docs/PERFORMANCE.md of the two JSON files.
