@@ -45,7 +45,8 @@ ARM_CPUS := max neoverse-n1 cortex-a72
 CODES := $(B)/test/isa/codes
 CROSS_EXAMPLES := $(foreach e,minimal decode_loop fork_prefix engine_threads,$(B)/examples/$(e))
 
-$(CODES): test/isa/codes.c $(LIB_A)
+MASKS := $(B)/test/isa/masks
+$(CODES) $(MASKS): $(B)/test/isa/%: test/isa/%.c $(LIB_A)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(LDFLAGS) -o $@ $< $(LIB_A) $(CUDA_LINK) -lm -lpthread
@@ -59,12 +60,12 @@ build-neon: $(CODES)
 	@for h in $(CROSS_HEADERS); do [ ! -e /usr/include/$$h ] || ln -sfn /usr/include/$$h $(CROSS_INCLUDE)/$$h; done
 	$(CODES) > build/cross/codes.here
 	+$(CROSS_MAKE) run-neon
-run-neon: $(TQ_CHECK) $(OLD_CPU) $(CODES) $(CROSS_EXAMPLES)
+run-neon: $(TQ_CHECK) $(OLD_CPU) $(CODES) $(MASKS) $(CROSS_EXAMPLES)
 	$(PYTHON) tools/make/check_isa_arm.py aarch64-linux-gnu-objdump tools/make/lib.mk lib/device/cpuid.c $(LIB_OBJ)
 	$(EMULATE) max $(OLD_CPU) i8mm
 	$(EMULATE) neoverse-n1 $(OLD_CPU) neon
 	$(EMULATE) cortex-a72 $(OLD_CPU) arm
-	@for cpu in $(ARM_CPUS); do $(EMULATE) $$cpu $(CODES) | diff -u build/cross/codes.here - || exit 1; \
+	@for cpu in $(ARM_CPUS); do $(EMULATE) $$cpu $(CODES) | diff -u build/cross/codes.here - && $(EMULATE) $$cpu $(MASKS) || exit 1; \
 		for e in $(CROSS_EXAMPLES); do $(EMULATE) $$cpu $$e >$(B)/example.log || { echo "FAILED: $$e on $$cpu" >&2; exit 1; }; \
 		done; done
 	$(EMULATE) neoverse-n1 $(TQ_CHECK) --level neon
