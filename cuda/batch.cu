@@ -226,6 +226,7 @@ tq_status append_on(Batch *b, const tqi_step_append *from, bool whole, cudaStrea
     job.pieces = b->room.pieces[unit];
     job.n_pieces = unit ? &b->room.step.head->n_runs : &b->room.step.head->n_groups;
     job.max_pieces = whole ? (unit ? l.runs : l.groups) : b->counts.pieces[unit];
+    job.max_rows = whole ? b->max_tokens : b->counts.appended;
     TQI_TRY(encode(job, stream));
     return keep_step(s, b->room, from, whole ? l.kept : b->counts.kept, stream);
 }

@@ -137,6 +137,7 @@ tq_status paged_append(void *opened, const tqi_paged_append *from, tq_stream on)
     job.slots = from->slots;
     job.n_slots = from->n_pages * from->view.page_tokens;
     job.max_pieces = from->n_tokens;
+    job.max_rows = from->n_tokens;
     return encode(job, stream);
 }
 
@@ -150,6 +151,22 @@ size_t paged_workspace(void *opened, uint32_t max_seqs, uint32_t max_queries, ui
     place_room(s, limits_of_steps(s, max_seqs, max_queries), false, nullptr, &room);
     return room.bytes;
 }
+
+namespace {
+
+/* What a workspace holds once a call has planned in it: where its step lies and how it was cut. */
+struct PlanMark {
+    uint64_t words[TQI_PLAN_WORDS];
+    PlanMark(const tqi_paged_attend *job, const tqi_way &way)
+        : words{(uint64_t)job->workspace, (uint64_t)job->table,  (uint64_t)job->table_stride,
+                (uint64_t)job->lengths,   (uint64_t)job->starts, job->n_seqs,
+                job->n_queries,           job->max_length} {
+        static_assert(sizeof way + 8 * sizeof *words <= sizeof words, "a step has room");
+        memcpy(words + 8, &way, sizeof way);
+    }
+};
+
+} /* namespace */
 
 tq_status paged_attend(void *opened, const tqi_paged_attend *job, tq_stream on) {
     State *s = state_of(opened);
@@ -176,7 +193,11 @@ tq_status paged_attend(void *opened, const tqi_paged_attend *job, tq_stream on) 
     import.overlap = s->overlap;
     PlanJob plan = plan_of(room, KEPT_PLANS, attend.way, s->overlap);
     bool one = plan.launch_rows >= l.rows;
-    TQI_TRY(one ? plan_import(plan, import, stream) : import_step(import, stream));
+    const PlanMark mark(job, attend.way);
+    if (!job->planned || memcmp(job->planned, mark.words, sizeof mark.words) != 0)
+        TQI_TRY(one ? plan_import(plan, import, stream) : import_step(import, stream));
+    if (job->planned)
+        memcpy(job->planned, mark.words, sizeof mark.words);
     return run_rows(room, plan, one, l.rows, &attend, stream);
 }
 

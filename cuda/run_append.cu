@@ -50,6 +50,7 @@ tq_status append(void *opened, const tqi_encode_job *from, tq_stream stream) {
     EncodeJob job = encode_job_of(s, from->layer, from->view, from->k, from->v);
     job.length = from->view.length;
     job.end = job.length + from->n_tokens;
+    job.max_rows = from->n_tokens;
     uint64_t page_tokens = from->view.page_tokens;
     uint64_t last = (job.end + page_tokens - 1) / page_tokens;
     for (job.first_page = job.length / page_tokens; job.first_page < last;

@@ -37,6 +37,7 @@ static inline uint32_t group_tokens(uint64_t page_tokens) {
 
 struct StepCounts {
     uint32_t pieces[2];  /* of the appends, cut at token groups and at pages */
+    uint32_t appended;   /* tokens */
     uint32_t tiles;      /* of query rows that prefill kernels can take */
     uint32_t plain_rows; /* query tokens of the other sequences */
     uint32_t kept;       /* runs of tokens kept in 16 bits */

@@ -83,13 +83,14 @@ struct paged {
     tq_paged_pool pool;
     int32_t *table, *lengths, *starts;
     int64_t *slots;
-    void *work;
+    uint8_t *work; /* a workspace for calls alone, then one a set */
     size_t work_size;
+    tq_paged_step steps[MAX_SETS];
 };
 
 void open_paged(struct paged *p, struct run *r);
 void close_paged(struct paged *p);
-launch_fn paged_attend_once, paged_append_once, paged_step_once;
+launch_fn paged_attend_once, paged_layer_once, paged_append_once, paged_step_once;
 
 /* ---- run_logits.c --------------------------------------------------------------------------- */
 

@@ -12,7 +12,8 @@
  * Times are of one layer of a planned step, medians over replays of a graph of back-to-back
  * calls: query rotation, attention, inverse rotation; "step" is append and attention. The plan
  * runs once per step for all layers and is not in them. --paged: beside each, the same sequences in
- * pages of an engine (tq/paged.h), whose calls plan anew in every layer. Sets of sequences are
+ * pages of an engine (tq/paged.h), whose calls plan anew in every layer, and ("layer") a layer
+ * behind the first of its step, which has its plan. Sets of sequences are
  * taken in turn so that no call finds its pages in the L2 cache; pages lie in random order.
  */
 #include <math.h>
@@ -68,8 +69,10 @@ static void run_paged(struct run *r, uint32_t launches, double read) {
     open_paged(&p, r);
     double step = time_graph(paged_step_once, &p, r->sets, launches);
     double ms = time_graph(paged_attend_once, &p, r->sets, launches);
-    printf("  paged %8.4f ms  step %8.4f ms", ms, step);
+    double layer = time_graph(paged_layer_once, &p, r->sets, launches);
+    printf("  paged %8.4f ms  layer %8.4f ms  step %8.4f ms", ms, layer, step);
     print_json("paged_attend", r, ms, read);
+    print_json("paged_layer", r, layer, read);
     print_json("paged_step", r, step, read);
     close_paged(&p);
 }

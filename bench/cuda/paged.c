@@ -79,8 +79,13 @@ void open_paged(struct paged *p, struct run *r) {
     make_step(p, table, all);
     p->table = to_device(table, (size_t)all * p->stride * sizeof *table);
     TQ(tq_paged_workspace(r->cache, n, n, (uint32_t)(r->b.tokens + r->new_tokens), &p->work_size));
-    CUDA(cudaMalloc(&p->work, p->work_size));
+    p->work_size = (p->work_size + 63) / 64 * 64;
+    CUDA(cudaMalloc((void **)&p->work, p->work_size * (r->sets + 1)));
     paged_step_once(p, 0); /* loads the code, outside of any graph */
+    for (uint32_t set = 0; set < r->sets; set++) {
+        p->steps[set] = (tq_paged_step){.struct_size = sizeof *p->steps};
+        paged_layer_once(p, set); /* plans */
+    }
     CUDA(cudaStreamSynchronize(stream));
 }
 
@@ -100,8 +105,8 @@ void paged_append_once(void *arg, uint32_t set) {
                        stream));
 }
 
-void paged_attend_once(void *arg, uint32_t set) {
-    struct paged *p = arg;
+/* step: of the set, planned by an earlier call; NULL: a step of its own. */
+static void attend_set(struct paged *p, uint32_t set, tq_paged_step *step) {
     struct run *r = p->run;
     uint32_t n = r->b.batch;
     tq_paged_seqs seqs = {.struct_size = sizeof seqs,
@@ -111,9 +116,20 @@ void paged_attend_once(void *arg, uint32_t set) {
                           .seq_lens = p->lengths + (size_t)set * n,
                           .query_starts = p->starts,
                           .n_queries = n,
-                          .max_seq_len = (uint32_t)(r->b.tokens + r->new_tokens)};
-    TQ(tq_paged_attend(r->cache, 0, &p->pool, &seqs, NULL, &r->q, &r->out, NULL, p->work,
-                       p->work_size, stream));
+                          .max_seq_len = (uint32_t)(r->b.tokens + r->new_tokens),
+                          .step = step};
+    TQ(tq_paged_attend(r->cache, 0, &p->pool, &seqs, NULL, &r->q, &r->out, NULL,
+                       p->work + (step ? set + 1 : 0) * p->work_size, p->work_size, stream));
+}
+
+void paged_attend_once(void *arg, uint32_t set) {
+    attend_set(arg, set, NULL);
+}
+
+/* A layer behind others of its step. */
+void paged_layer_once(void *arg, uint32_t set) {
+    struct paged *p = arg;
+    attend_set(p, set, &p->steps[set]);
 }
 
 void paged_step_once(void *arg, uint32_t set) {

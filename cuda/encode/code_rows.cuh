@@ -12,14 +12,26 @@ struct WarpRoom {
     const float *scaled; /* of both sides' books, in shared memory */
     const uint32_t *flips;
     float *exchange;
-    Unit *next; /* to which the rows in the slot belong */
+    Ahead *ahead;
 };
+
+/* Rows in shared memory to registers. */
+template <class R, int DTYPE, bool PLAIN>
+TQI_ENCODE_INLINE void load_chunks(const uint8_t *row, const uint32_t *flips, const float *mean,
+                                   uint32_t part, float *x) {
+    constexpr int SIZE = DTYPE == TQ_F32 ? 4 : 2;
+#pragma unroll
+    for (int c = 0; c < R::CHUNKS; c++) {
+        int dim = (int)part * R::N + 8 * c;
+        flip_chunk<DTYPE, PLAIN>(read_chunk<DTYPE>(row + dim * SIZE), flips, mean, dim, x + 8 * c);
+    }
+}
 
 /* Words of a row to the room: a row of the room for every word h and chunk. */
 template <class R, class S, int H>
 TQI_ENCODE_INLINE void stage_words(const Unit &u, const RowPlace &p, uint32_t token,
                                    const WarpRoom &room, const uint32_t *w) {
-    uint32_t *to = room.stage + p.part * S::PITCH + token - u.first;
+    uint32_t *to = room.stage + p.part * S::PITCH + token;
     if (!p.fresh)
         return;
 #pragma unroll
@@ -108,20 +120,19 @@ TQI_ENCODE_INLINE void encode_rows(const FastEncodeJob &f, const Unit &u, const 
 }
 
 /* Words of the room to the page. */
-template <class S, int D, int BITS>
+template <class S, int D, int BITS, bool WHOLE = false>
 TQI_ENCODE_INLINE void store_words(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
     constexpr int H = BITS == 8 ? 2 : 1;
     uint32_t *codes = (uint32_t *)(u.blob + f.job.side[u.side].layout.codes);
-    StagePlace p = {room.stage, codes + u.slot / GROUP * (D * BITS), u.fresh >> u.first, u.first,
-                    threadIdx.x % 32};
+    StagePlace p = {room.stage, codes + u.slot / GROUP * (D * BITS), u.fresh, threadIdx.x % 32};
 #pragma unroll 1
     for (int h = 0; h < H; h++, p.room += D / 8 * S::PITCH)
         if (u.side == TQI_SIDE_K)
-            store_keys<S, D, BITS>(p, h);
+            store_keys<S, D, BITS, WHOLE>(p, h);
         else if constexpr (BITS <= 4)
-            store_values_lm<S, D, BITS>(p);
+            store_values_lm<S, D, BITS, WHOLE>(p);
         else
-            store_values_8<S, D>(p, h);
+            store_values_8<S, D, WHOLE>(p, h);
 }
 
 template <class S, int D>

@@ -5,16 +5,29 @@
 namespace tqi {
 namespace {
 
-enum { GROUP_TOKENS = 32 };
+enum { GROUP_TOKENS = 32, WARPS_PER_SM = 16, MOST_LOG2_WINDOW = 5 };
 
 struct Entry {
     uint32_t dim;
     const char *name;
-    fast_encode_fn *run;
-    fast_prepare_fn *prepare;
+    fast_encode_fn *run, *run_slots;
+    fast_prepare_fn *prepare, *prepare_slots;
+    tq_status start(const FastEncodeJob &f, cudaStream_t stream) const {
+        return f.job.slots ? run_slots(f, stream) : run(f, stream);
+    }
+    tq_status make_ready() const {
+        TQI_TRY(prepare());
+        return prepare_slots();
+    }
 };
 
-#define ENTRY(d) {d, "tqk_encode_fast_d" #d, encode_fast_d##d, prepare_encode_fast_d##d},
+#define ENTRY(d)               \
+    {d,                        \
+     "tqk_encode_fast_d" #d,   \
+     encode_fast_d##d,         \
+     encode_slots_d##d,        \
+     prepare_encode_fast_d##d, \
+     prepare_encode_slots_d##d},
 const Entry entries[] = {TQI_FAST_ENCODE_DIMS(ENTRY)};
 
 /* Sets of words that share slabs must not reach into the next token group. */
@@ -65,6 +78,16 @@ void count_groups(FastEncodeJob *f) {
     job.max_pieces = (uint32_t)((last - first + GROUP_TOKENS - 1) / GROUP_TOKENS);
 }
 
+/* Slots: rows that a warp looks at; as few as there are warps for. */
+void choose_window(FastEncodeJob *f) {
+    EncodeJob &job = f->job;
+    const uint64_t warps = (uint64_t)job.n_sms * WARPS_PER_SM;
+    while (f->log2_window < MOST_LOG2_WINDOW &&
+           (job.max_rows >> f->log2_window) * 2 * job.n_heads > warps)
+        f->log2_window++;
+    job.max_pieces = (uint32_t)((job.max_rows + (1u << f->log2_window) - 1) >> f->log2_window);
+}
+
 } /* namespace */
 
 /* Keys have kernels of their own where they are polar or have a sketch. */
@@ -88,31 +111,38 @@ tq_status encode_fast_prepare(const Side side[2]) {
         return TQ_OK;
     const Entry *k = find_entry(side[0].layout);
     if (k)
-        TQI_TRY(k->prepare());
-    return find_entry(side[1].layout)->prepare();
+        TQI_TRY(k->make_ready());
+    return find_entry(side[1].layout)->make_ready();
 }
 
 tq_status encode(const EncodeJob &job, cudaStream_t stream) {
     const Side *s = job.side;
-    if (job.slots || !encode_takes_groups(job))
+    if (!encode_takes_groups(job) || (job.slots && takes_keys(s[0].layout)))
         return encode_any(job, stream);
     FastEncodeJob f;
     f.job = job;
     f.job.aligned = is_aligned(job.rows[0]) | is_aligned(job.rows[1]) << 1;
-    for (int i = 0; i < 2; i++)
+    f.simple = 0;
+    for (int i = 0; i < 2; i++) {
         fill_book(s[i], &f.book[i]);
-    if (!job.pieces)
+        bool simple = f.job.aligned >> i & 1 && job.rows[i].dtype != TQ_F32 && !s[i].mean;
+        f.simple |= (uint32_t)simple << i;
+    }
+    f.log2_parts = f.log2_window = 0;
+    if (job.slots)
+        choose_window(&f);
+    else if (!job.pieces)
         count_groups(&f);
     const Entry *k = find_entry(s[0].layout), *v = find_entry(s[1].layout);
     f.joins = 0;
     f.inverse_heads = UINT32_MAX / job.n_heads;
     f.sides = k == v ? 3 : 1;
-    TQI_TRY(k ? k->run(f, stream) : encode_keys(f.job, stream));
+    TQI_TRY(k ? k->start(f, stream) : encode_keys(f.job, stream));
     if (k == v)
         return TQ_OK;
     f.sides = 2;
     f.joins = k != nullptr;
-    return v->run(f, stream);
+    return v->start(f, stream);
 }
 
 } /* namespace tqi */

@@ -41,6 +41,7 @@ struct EncodeJob {
     const AppendPiece *pieces;
     const uint32_t *n_pieces;
     uint32_t max_pieces;
+    uint64_t max_rows; /* of the pieces */
     /* Or slots of the caller, one for each of max_pieces rows, on the device (slots.cuh); only
      * those in [0, n_slots) are written. */
     const int64_t *slots;

@@ -5,9 +5,7 @@ namespace tqi {
 
 static key_encode_fn *find_keys(const tqi_layout &k) {
     bool special = k.kind == TQI_KIND_POLAR || k.sketch_size;
-    /* sets of 3-bit words must not reach into the next token group */
-    bool closed = k.kind == TQI_KIND_POLAR || k.bits == 2 || k.dim == 128;
-    if (k.side != TQI_SIDE_K || !special || !closed || k.group != KEY_GROUP)
+    if (k.side != TQI_SIDE_K || !special || k.group != KEY_GROUP)
         return nullptr;
     return k.dim == 128 ? encode_keys_d128 : k.dim == 64 ? encode_keys_d64 : nullptr;
 }

@@ -7,7 +7,7 @@
 
 namespace tqi {
 
-enum { FAST_WARPS = 4 };
+enum { FAST_WARPS = 4, FEW_ROWS = 2 /* of a piece on average: a kernel of its own */ };
 
 /* A book for branch-free code, see quantize.cuh. */
 struct FastBook {
@@ -22,8 +22,11 @@ struct FastEncodeJob {
     uint64_t launch_start;           /* of the simple path: token at which the first page begins */
     uint32_t first_token;            /* of the first group with new ones, from there */
     uint32_t sides;                  /* bit side: to encode */
+    uint32_t simple;                 /* bit side: rows of 16 bits, aligned, without means */
     uint32_t slot_bytes, room_bytes; /* of a warp's shared memory */
-    uint32_t inverse_heads;          /* for unit_at() */
+    uint32_t inverse_heads;          /* for divide() */
+    uint32_t log2_parts;             /* of a token group, a unit each */
+    uint32_t log2_window;            /* rows of slots that a warp looks at */
     uint32_t joins; /* the kernel in front is of the same append: waits for it at the end */
 };
 
@@ -32,9 +35,9 @@ typedef tq_status fast_prepare_fn();
 
 /* Instantiations, one file each (inst/). */
 #define TQI_FAST_ENCODE_DIMS(X) X(64) X(96) X(128) X(192) X(256)
-#define TQI_FAST_ENCODE_DECLARE(d)          \
-    extern fast_encode_fn encode_fast_d##d; \
-    extern fast_prepare_fn prepare_encode_fast_d##d;
+#define TQI_FAST_ENCODE_DECLARE(d)                             \
+    extern fast_encode_fn encode_fast_d##d, encode_slots_d##d; \
+    extern fast_prepare_fn prepare_encode_fast_d##d, prepare_encode_slots_d##d;
 TQI_FAST_ENCODE_DIMS(TQI_FAST_ENCODE_DECLARE)
 
 } /* namespace tqi */

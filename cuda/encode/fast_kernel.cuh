@@ -9,22 +9,13 @@
 #define TQI_CUDA_ENCODE_FAST_KERNEL_CUH
 
 #include "encode/code_rows.cuh"
+#include "encode/few_rows.cuh"
 #include "encode/plain.cuh"
+#include "encode/whole_unit.cuh"
 
 namespace tqi {
 
 /* ---- a unit of many new tokens: its rows come through the slot ------------------------------- */
-
-template <class R, int DTYPE, bool PLAIN>
-TQI_ENCODE_INLINE void load_chunks(const uint8_t *row, const uint32_t *flips, const float *mean,
-                                   uint32_t part, float *x) {
-    constexpr int SIZE = DTYPE == TQ_F32 ? 4 : 2;
-#pragma unroll
-    for (int c = 0; c < R::CHUNKS; c++) {
-        int dim = (int)part * R::N + 8 * c;
-        flip_chunk<DTYPE, PLAIN>(read_chunk<DTYPE>(row + dim * SIZE), flips, mean, dim, x + 8 * c);
-    }
-}
 
 template <class R, int DTYPE>
 TQI_ENCODE_INLINE void load_slot(const uint8_t *row, const uint32_t *flips, const float *mean,
@@ -33,15 +24,6 @@ TQI_ENCODE_INLINE void load_slot(const uint8_t *row, const uint32_t *flips, cons
         load_chunks<R, DTYPE, true>(row, flips, mean, part, x);
     else
         load_chunks<R, DTYPE, false>(row, flips, mean, part, x);
-}
-
-template <class R> TQI_ENCODE_INLINE RowPlace place_of(const Unit &u, uint32_t token) {
-    RowPlace p;
-    p.row = u.row + token;
-    p.part = part_of_lane<R>();
-    p.head = u.head;
-    p.fresh = token < GROUP && (u.fresh >> token % GROUP & 1);
-    return p;
 }
 
 /* The slot's rows of the unit, from token `first` on; next() is called when they are read. */
@@ -69,77 +51,16 @@ TQI_ENCODE_INLINE void encode_slot(const FastEncodeJob &f, const Unit &u, uint32
     encode_rows<R, S>(f, u, p, token, (first - u.first) / R::ROWS, room, x, gain);
 }
 
-/* ---- a group of few new tokens: a chunk of 8 dims a lane, straight from the rows
- * ------------------------- */
-
-template <class R, int DTYPE>
-TQI_ENCODE_INLINE void load_direct(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
-                                   uint32_t token, const uint32_t *flips, float *x) {
-    const Side &s = f.job.side[u.side];
-    const RowsIn &rows = f.job.rows[u.side];
-    const float *mean = s.mean ? s.mean + (size_t)u.head * R::D : nullptr;
-    int dim = (int)p.part * 8;
-    RawChunk<DTYPE> c = {};
-    const uint8_t *from = u.from + (token * rows.token_stride + dim) * (DTYPE == TQ_F32 ? 4 : 2);
-    if (p.fresh)
-        c = f.job.aligned >> u.side & 1 ? read_chunk<DTYPE>(from) : gather_chunk<DTYPE>(from);
-    flip_chunk<DTYPE, false>(c, flips, mean, dim, x);
-}
-
-/* Values of few tokens are merged into the words of their group: asks for these early. */
-template <int D> TQI_ENCODE_INLINE void prefetch_values(const FastEncodeJob &f, const Unit &u) {
-    const tqi_layout &l = f.job.side[u.side].layout;
-    const uint8_t *codes = u.blob + l.codes + u.slot / GROUP * (D * l.bits * 4);
-    if (u.side == TQI_SIDE_V)
-        for (uint32_t line = threadIdx.x % 32; line < D * l.bits / 32; line += 32)
-            prefetch_line(codes + line * 128);
-}
-
-template <class R, class S>
-TQI_ENCODE_INLINE void encode_few(const FastEncodeJob &f, const Unit &u, const WarpRoom &room) {
-    int32_t dtype = f.job.rows[u.side].dtype;
-    uint32_t first = __ffs((int)u.fresh) - 1, n = __popc(u.fresh);
-#pragma unroll 1
-    for (uint32_t i = 0; i < n; i += R::ROWS) {
-        uint32_t token = first + i + row_of_lane<R>();
-        RowPlace p = place_of<R>(u, token);
-        float x[R::N];
-        if (dtype == TQ_BF16)
-            load_direct<R, TQ_BF16>(f, u, p, token, room.flips, x);
-        else if (dtype == TQ_F16)
-            load_direct<R, TQ_F16>(f, u, p, token, room.flips, x);
-        else
-            load_direct<R, TQ_F32>(f, u, p, token, room.flips, x);
-        OpenGain gain = {};
-        encode_rows<R, S>(f, u, p, token, 0, room, x, &gain);
-        if (gain.open)
-            store_gain(f, u, gain.token, gain.parts, gain.exponent);
-    }
-}
-
 /* ---- the kernel ------------------------------------------------------------------------------ */
-
-template <int D> struct FastShapes {
-    static constexpr bool MIXES = D % 3 == 0; /* blocks stay in a lane */
-    using Many = RowShape<D, (D == 64 ? 2 : 4)>;
-    using Few = RowShape<D, MIXES ? Many::L : D / 8>;
-    /* a unit's tokens are those of a stage */
-    using Unit = Stage<(Many::ROWS < 16 ? 16 : Many::ROWS)>;
-    static_assert(Unit::TOKENS / Many::ROWS <= Many::L, "a lane for every open gain");
-    static constexpr int PARTS = GROUP / Unit::TOKENS;
-    /* new tokens of a unit from which more dims a lane are faster */
-    static constexpr int FEW_MAX = MIXES ? 0 : 2 * Few::ROWS;
-    static constexpr int BLOCKS_PER_SM = 4;
-    static constexpr int PLAIN_PARTS = D <= 64 ? 1 : 2;
-};
 
 /* Whether a unit's rows come through the slot. */
 template <int D> TQI_ENCODE_INLINE bool has_many(const Unit &u) {
     return __popc(u.fresh) > FastShapes<D>::FEW_MAX;
 }
 
-/* Shared memory: books, next unit of each warp, flips, then slot, exchange and stage of each. */
-enum { UNIT_BYTES = (sizeof(Unit) + 15) / 16 * 16, FLIPS_AT = 64 + FAST_WARPS * UNIT_BYTES };
+/* Shared memory: books, what is ahead of each warp, flips, then slot, exchange and stage of each.
+ */
+enum { AHEAD_BYTES = (sizeof(Ahead) + 15) / 16 * 16, FLIPS_AT = 64 + FAST_WARPS * AHEAD_BYTES };
 template <int D> __host__ __device__ constexpr uint32_t shared_head() {
     return FLIPS_AT + D * 4;
 }
@@ -150,121 +71,166 @@ template <int D> __host__ __device__ inline uint32_t slot_bytes(int32_t dtype) {
 /* words: per chunk of the wider side. */
 template <int D> __host__ __device__ inline uint32_t room_bytes(uint32_t words) {
     using Many = typename FastShapes<D>::Many;
-    return Many::ROWS * Many::PITCH * 4 + D / 8 * FastShapes<D>::Unit::PITCH * 4 * words;
+    return Many::ROWS * Many::PITCH * 4 + D / 8 * Stage<false>::PITCH * 4 * words;
 }
 
-/* A unit, all its rows. find() yields the next unit, one without new tokens when there is none;
- * its first rows are on their way while the last ones of this unit are coded. */
-template <int D, class Find>
-TQI_ENCODE_INLINE void encode_unit(const FastEncodeJob &f, const Unit &u, uint8_t *slot,
-                                   const WarpRoom &room, const Find &find) {
-    using Shapes = FastShapes<D>;
-    using Many = typename Shapes::Many;
-    if (has_many<D>(u)) {
-        uint32_t end = u.first + Shapes::Unit::TOKENS;
-        OpenGain gain = {};
+/* The unit behind u, its first rows on their way to the slot. False: there is none. */
+template <int D, bool SLOTS>
+__device__ __noinline__ bool find_next(const FastEncodeJob &f, Ahead *ahead, Unit u,
+                                       uint8_t *slot) {
+    Walk walk = ahead->walk;
+    bool more = next_unit<SLOTS>(f, &walk, &u);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        *ahead = Ahead{u, walk};
+    if (more && has_many<D>(u))
+        fill_slot<typename FastShapes<D>::Many>(f, u, u.first, slot);
+    return more;
+}
+
+/* A unit of many new tokens, but not all, or of rows that need more care. */
+template <int D, class S, class Next>
+TQI_ENCODE_INLINE void encode_many(const FastEncodeJob &f, const Unit &u, uint8_t *slot,
+                                   const WarpRoom &room, const Next &next) {
+    using Many = typename FastShapes<D>::Many;
+    uint32_t end = u.first + (GROUP >> f.log2_parts);
+    OpenGain gain = {};
 #pragma unroll 1
-        for (uint32_t first = u.first; first < end; first += Many::ROWS) {
-            auto refill = [&]() {
-                uint32_t at = first + Many::ROWS;
-                Unit rest = u;
-                if (at >= end) {
-                    rest = find();
-                    at = rest.first;
-                }
-                if (has_many<D>(rest))
-                    fill_slot<Many>(f, rest, at, slot);
-            };
-            encode_slot<Many, typename Shapes::Unit>(f, u, first, slot, room, &gain, refill);
-        }
-        if (gain.open)
-            store_gain(f, u, gain.token, gain.parts, gain.exponent);
-    } else {
-        prefetch_values<D>(f, u);
-        Unit rest = find();
-        if (has_many<D>(rest))
-            fill_slot<Many>(f, rest, rest.first, slot);
-        if (u.fresh == 0)
-            return;
-        if constexpr (!Shapes::MIXES)
-            encode_few<typename Shapes::Few, typename Shapes::Unit>(f, u, room);
+    for (uint32_t first = u.first; first < end; first += Many::ROWS) {
+        auto refill = [&]() {
+            if (first + Many::ROWS < end)
+                fill_slot<Many>(f, u, first + Many::ROWS, slot);
+            else
+                next();
+        };
+        encode_slot<Many, S>(f, u, first, slot, room, &gain, refill);
     }
-    store_unit<typename Shapes::Unit, D>(f, u, room);
+    if (gain.open)
+        store_gain(f, u, gain.token, gain.parts, gain.exponent);
+    store_unit<S, D>(f, u, room);
 }
 
-/* Pieces are there since before the kernel in front, see wait_for_predecessor(). */
-TQI_ENCODE_INLINE uint32_t pieces_of(const FastEncodeJob &f) {
-    return f.job.n_pieces ? *f.job.n_pieces : f.job.max_pieces;
+/* Units whose tokens are all new, by format. */
+template <int D, class S, class Next>
+TQI_ENCODE_INLINE void encode_wholes(const FastEncodeJob &f, Unit &u, uint32_t head_end,
+                                     uint8_t *slot, const WarpRoom &room, const Next &next) {
+    using Many = typename FastShapes<D>::Many;
+    uint32_t format = f.job.side[u.side].format;
+    if (format == TQ_FORMAT_LM4)
+        encode_whole<Many, S, 4>(f, u, head_end, slot, room, next);
+    else if (has_sets<D>(3) && format == TQ_FORMAT_LM3)
+        encode_whole<Many, S, has_sets<D>(3) ? 3 : 8>(f, u, head_end, slot, room, next);
+    else if (has_sets<D>(2) && format == TQ_FORMAT_LM2)
+        encode_whole<Many, S, has_sets<D>(2) ? 2 : 8>(f, u, head_end, slot, room, next);
+    else
+        encode_whole<Many, S, 8>(f, u, head_end, slot, room, next);
+}
+
+/* All rows of a unit; of whole ones also those of its next heads. next() finds the unit behind
+ * these and brings its first rows; it is called when the last rows before have been read. */
+template <int D, class S, class Next>
+TQI_ENCODE_INLINE void encode_units(const FastEncodeJob &f, Unit &u, uint32_t head_end,
+                                    uint8_t *slot, const WarpRoom &room, const Next &next) {
+    if (is_whole(f, u)) {
+        encode_wholes<D, S>(f, u, head_end, slot, room, next);
+    } else if (has_many<D>(u)) {
+        encode_many<D, S>(f, u, slot, room, next);
+    } else {
+        using Few = typename FastShapes<D>::Few;
+        Unit now = u;
+        prefetch_values<D>(f, now);
+        next();
+        if constexpr (!FastShapes<D>::MIXES)
+            if (now.fresh) {
+                ChunkFlips flips(room.flips + part_of_lane<Few>() * 8);
+                encode_few<Few, S>(f, now, flips, room);
+                store_unit<S, D>(f, now, room);
+            }
+    }
 }
 
 template <int D>
+TQI_ENCODE_INLINE WarpRoom open_room(const FastEncodeJob &f, uint8_t *shared, uint8_t **slot) {
+    using Many = typename FastShapes<D>::Many;
+    uint32_t *flips = (uint32_t *)(shared + FLIPS_AT), warp = threadIdx.x / 32;
+    *slot = shared + shared_head<D>() + warp * (f.slot_bytes + f.room_bytes);
+    WarpRoom room;
+    room.exchange = (float *)(*slot + f.slot_bytes);
+    room.stage = (uint32_t *)room.exchange + Many::ROWS * Many::PITCH;
+    room.scaled = (float *)shared;
+    room.flips = flips;
+    room.ahead = (Ahead *)(shared + 64 + warp * AHEAD_BYTES);
+    if (threadIdx.x < 16)
+        ((float *)shared)[threadIdx.x] = f.book[threadIdx.x / 8].scaled[threadIdx.x % 8];
+    for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32)
+        flips[i] = flips_of(f)[i];
+    return room;
+}
+
+/* Slots are an array of the caller's and not read before the kernel in front has ended. */
+template <int D, bool SLOTS>
 __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     tqk_encode_fast(const __grid_constant__ FastEncodeJob f) {
-    using Shapes = FastShapes<D>;
+    using S = Stage<SLOTS>;
     extern __shared__ __align__(16) uint8_t shared[];
-    float *scaled = (float *)shared;
-    uint32_t *flips = (uint32_t *)(shared + FLIPS_AT), warp = threadIdx.x / 32;
-    uint8_t *slot = shared + shared_head<D>() + warp * (f.slot_bytes + f.room_bytes);
-    WarpRoom room;
-    room.exchange = (float *)(slot + f.slot_bytes);
-    room.stage = (uint32_t *)room.exchange + Shapes::Many::ROWS * Shapes::Many::PITCH;
-    room.scaled = scaled;
-    room.flips = flips;
-    room.next = (Unit *)(shared + 64 + warp * UNIT_BYTES);
-    if (threadIdx.x < 16)
-        scaled[threadIdx.x] = f.book[threadIdx.x / 8].scaled[threadIdx.x % 8];
-    for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32) /* the same of both sides */
-        flips[i] = f.job.side[f.sides >> 1 & ~f.sides & 1].flips[i];
-    uint32_t pieces = pieces_of(f), n = units_of(f, Shapes::PARTS);
-    uint32_t index = warp * gridDim.x + blockIdx.x;
-    bool more = true;
-    auto find = [&]() {
-        Unit u = {};
-        more = index < n && unit_at<Shapes::PARTS>(f, index, pieces, &u);
-        index += gridDim.x * FAST_WARPS;
-        if (more && threadIdx.x % 32 == 0)
-            *room.next = u;
-        return u;
-    };
-    Unit first = find();
+    uint8_t *slot;
+    WarpRoom room = open_room<D>(f, shared, &slot);
+    Walk walk = walk_of(f, threadIdx.x / 32 * gridDim.x + blockIdx.x);
+    Unit u = {};
+    bool more = !SLOTS && next_group<SLOTS>(f, &walk, &u);
     __syncthreads();
     if (!f.joins)
         wait_for_predecessor();
     allow_successor();
-    if (has_many<D>(first))
-        fill_slot<typename Shapes::Many>(f, first, first.first, slot);
+    if (SLOTS)
+        more = next_group<SLOTS>(f, &walk, &u);
+    if (more && has_many<D>(u))
+        fill_slot<typename FastShapes<D>::Many>(f, u, u.first, slot);
+    if (threadIdx.x % 32 == 0)
+        room.ahead->walk = walk;
+    uint32_t head_end = walk.head_end;
+    __syncwarp();
     while (more) {
+        auto next = [&]() { more = find_next<D, SLOTS>(f, room.ahead, u, slot); };
+        encode_units<D, S>(f, u, head_end, slot, room, next);
         __syncwarp();
-        Unit u = *room.next;
+        u = room.ahead->unit;
+        head_end = room.ahead->walk.head_end;
         __syncwarp();
-        encode_unit<D>(f, u, slot, room, find);
     }
     if (f.joins)
         wait_for_predecessor();
 }
 
-/* Sides that do not rotate: a warp a unit. */
-template <int D>
-__global__ void __launch_bounds__(FAST_WARPS * 32, 6)
+/* Sides that do not rotate: a warp a unit, or the runs of a window. */
+template <int D, bool SLOTS>
+__global__ void __launch_bounds__(FAST_WARPS * 32, 4)
     tqk_encode_plain(const __grid_constant__ FastEncodeJob f) {
-    constexpr int PARTS = FastShapes<D>::PLAIN_PARTS;
+    constexpr int LOG2_PARTS = SLOTS ? 0 : FastShapes<D>::LOG2_PLAIN_PARTS;
     uint32_t pieces = pieces_of(f), index = blockIdx.x * FAST_WARPS + threadIdx.x / 32;
+    Walk walk = {index, index + (index < units_of(f, LOG2_PARTS)), pieces, 0, 0, {0, 0}};
     Unit u;
-    bool exists = index < units_of(f, PARTS) && unit_at<PARTS>(f, index, pieces, &u);
+    bool exists = !SLOTS && walk.at < walk.end && unit_at(f, index, pieces, LOG2_PARTS, &u);
+    if (exists && __popc(u.fresh) == 1)
+        prefetch_row<D>(f, u);
     if (!f.joins)
         wait_for_predecessor();
     allow_successor();
-    if (exists)
-        encode_plain<D, GROUP / PARTS>(f, u);
+    if (SLOTS)
+        exists = next_group<SLOTS>(f, &walk, &u);
+    while (exists) {
+        encode_plain<D, (GROUP >> LOG2_PARTS)>(f, u);
+        exists = SLOTS && next_unit<SLOTS>(f, &walk, &u);
+    }
     if (f.joins)
         wait_for_predecessor();
 }
 
 /* ---- host ------------------------------------------------------------------------------------ */
 
-template <int D> tq_status prepare_encode_fast() {
+template <int D, bool SLOTS> tq_status prepare_encode_fast() {
     uint32_t most = shared_head<D>() + FAST_WARPS * (slot_bytes<D>(TQ_F32) + room_bytes<D>(2));
-    return check(cudaFuncSetAttribute(tqk_encode_fast<D>,
+    return check(cudaFuncSetAttribute(tqk_encode_fast<D, SLOTS>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most),
                  "shared memory of the encoder");
 }
@@ -274,42 +240,64 @@ static inline uint32_t words_per_chunk(const Side &s) {
 }
 
 /* Blocks of a warp a unit. */
-static inline uint64_t blocks_of(const FastEncodeJob &f, uint32_t parts) {
-    return ((uint64_t)units_of(f, parts) + FAST_WARPS - 1) / FAST_WARPS;
+static inline uint64_t blocks_of(const FastEncodeJob &f, uint32_t log2_parts) {
+    return ((uint64_t)units_of(f, log2_parts) + FAST_WARPS - 1) / FAST_WARPS;
 }
 
-/* Sides that rotate and others take a launch each. */
-template <int D> tq_status encode_fast(FastEncodeJob f, cudaStream_t stream) {
+/* Sides that rotate. Few units are divided, so that there is one for every warp. */
+template <int D, bool SLOTS> tq_status encode_rotated(FastEncodeJob f, LaunchShape shape) {
     using Shapes = FastShapes<D>;
     const EncodeJob &job = f.job;
-    LaunchShape shape = {0, FAST_WARPS * 32, 0, stream, job.overlap != 0};
-    uint32_t sides = f.sides, rotate = sides & (job.side[0].rotates | job.side[1].rotates << 1);
-    f.sides = sides & ~rotate;
-    if (f.sides) {
-        shape.blocks = blocks_of(f, Shapes::PLAIN_PARTS);
-        TQI_TRY(launch(tqk_encode_plain<D>, shape, "tqk_encode_plain", f));
-        f.joins = 1;
-    }
-    f.sides = rotate;
-    if (!rotate)
-        return TQ_OK;
     bool wide = job.rows[0].dtype == TQ_F32 || job.rows[1].dtype == TQ_F32;
     uint32_t k = words_per_chunk(job.side[0]), v = words_per_chunk(job.side[1]);
     f.slot_bytes = slot_bytes<D>(wide ? TQ_F32 : TQ_F16);
     f.room_bytes = room_bytes<D>(k > v ? k : v);
     uint64_t most = (uint64_t)job.n_sms * Shapes::BLOCKS_PER_SM; /* that run at once */
-    shape.blocks = blocks_of(f, Shapes::PARTS);
+    f.log2_parts = 0;
+    while (!SLOTS && f.log2_parts < Shapes::MOST_LOG2_PARTS &&
+           blocks_of(f, f.log2_parts + 1) <= most)
+        f.log2_parts++;
+    shape.blocks = blocks_of(f, f.log2_parts);
     shape.blocks = shape.blocks < most ? shape.blocks : most;
     shape.shared = shared_head<D>() + FAST_WARPS * (f.slot_bytes + f.room_bytes);
-    return launch(tqk_encode_fast<D>, shape, "tqk_encode_fast", f);
+    return launch(tqk_encode_fast<D, SLOTS>, shape, "tqk_encode_fast", f);
 }
 
-#define TQI_FAST_ENCODE_INSTANCE(d)                                      \
-    tq_status encode_fast_d##d(const FastEncodeJob &f, cudaStream_t s) { \
-        return encode_fast<d>(f, s);                                     \
-    }                                                                    \
-    tq_status prepare_encode_fast_d##d() {                               \
-        return prepare_encode_fast<d>();                                 \
+/* Appends of few tokens a piece, of both sides at once when one rotates. */
+template <int D> bool has_few(const FastEncodeJob &f, uint32_t rotate) {
+    return !FastShapes<D>::MIXES && rotate &&
+           f.job.max_rows <= FEW_ROWS * (uint64_t)f.job.max_pieces;
+}
+
+/* Sides that rotate and others take a launch each. */
+template <int D, bool SLOTS> tq_status encode_fast(FastEncodeJob f, cudaStream_t stream) {
+    const EncodeJob &job = f.job;
+    LaunchShape shape = {0, FAST_WARPS * 32, 0, stream, job.overlap != 0};
+    uint32_t sides = f.sides, rotate = sides & (job.side[0].rotates | job.side[1].rotates << 1);
+    if constexpr (!SLOTS && !FastShapes<D>::MIXES)
+        if (has_few<D>(f, rotate)) {
+            shape.blocks = blocks_of(f, 0);
+            return launch(tqk_encode_few<D>, shape, "tqk_encode_few", f);
+        }
+    f.sides = rotate;
+    if (rotate) {
+        TQI_TRY((encode_rotated<D, SLOTS>(f, shape)));
+        f.joins = 1;
+    }
+    f.sides = sides & ~rotate;
+    if (f.sides == 0)
+        return TQ_OK;
+    shape.blocks = blocks_of(f, SLOTS ? 0 : FastShapes<D>::LOG2_PLAIN_PARTS);
+    return launch(tqk_encode_plain<D, SLOTS>, shape, "tqk_encode_plain", f);
+}
+
+/* Two files a head dim. */
+#define TQI_FAST_ENCODE_INSTANCE(d, name, slots)                             \
+    tq_status encode_##name##_d##d(const FastEncodeJob &f, cudaStream_t s) { \
+        return encode_fast<d, slots>(f, s);                                  \
+    }                                                                        \
+    tq_status prepare_encode_##name##_d##d() {                               \
+        return prepare_encode_fast<d, slots>();                              \
     }
 
 } /* namespace tqi */

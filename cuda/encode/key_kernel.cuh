@@ -9,6 +9,7 @@
 
 #include "common/polar_tables.cuh"
 #include "encode/key_row.cuh"
+#include "encode/open_sets.cuh"
 #include "encode/polar_block.cuh"
 
 namespace tqi {
@@ -112,14 +113,18 @@ template <int D> struct KeyWork {
 
 /* ---- Lloyd-Max codes ------------------------------------------------------------------------ */
 
-/* Codes to the page; their sets of words stay inside a token group. */
+/* Codes to the page. Sets of four words of head dim 64 reach into the next token group. */
 template <int D, int BITS> TQI_KEY_INLINE void put_codes(const KeyWork<D> &w, const uint32_t *c) {
     constexpr int WORDS = KeyWork<D>::WORDS;
     uint32_t group = w.token / KEY_GROUP, codes = w.s.layout.codes;
     if (!w.fresh)
         return;
-    if constexpr (BITS == 3) {
-        static_assert(WORDS % 4 == 0, "sets of four words");
+    if constexpr (BITS == 3 && WORDS % 4 != 0) {
+        OpenPlace place = {w.s.layout, w.u.blob, group * WORDS};
+#pragma unroll
+        for (int i = 0; i < WORDS; i++)
+            put_open(place, i, w.element, c[i]);
+    } else if constexpr (BITS == 3) {
 #pragma unroll
         for (int i = 0; i < WORDS * 3 / 4; i++)
             *w.word(codes, group * (WORDS * 3 / 4) + i) =
@@ -285,7 +290,7 @@ __global__ void __launch_bounds__(KEY_WARPS * 32)
             encode_key_block(w, tables, norm, 1, x + TQI_POLAR_BLOCK);
     } else if (s.layout.bits == 2) {
         encode_key_lm<D, 2>(w, norm, x);
-    } else if constexpr (D % 128 == 0) {
+    } else {
         encode_key_lm<D, 3>(w, norm, x);
     }
     if (s.sketch_flips)

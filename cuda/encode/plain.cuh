@@ -204,19 +204,26 @@ TQI_ENCODE_INLINE void store_key_words(uint32_t *codes, uint32_t chunk, uint32_t
     }
 }
 
-/* Four dims of eight tokens, 16 bits each, words 2 of each chunk. */
+/* Four dims of eight tokens, 16 bits each, words 2 of each chunk; of few new ones element by
+ * element, so that nothing has to be read. */
 template <int D, int H>
 TQI_ENCODE_INLINE void store_halves(uint32_t *at, const uint32_t w[8][H], int half,
                                     uint32_t fresh) {
 #pragma unroll
     for (int pair = 0; pair < 4; pair++) {
-        uint32_t both = fresh >> 2 * pair & 3, out[4];
+        uint32_t out[4], *to = at + pair * (D / 32) * SLAB;
 #pragma unroll
         for (int i = 0; i < 4; i++)
             out[i] = __byte_perm(w[2 * pair][2 * half + i / 2], w[2 * pair + 1][2 * half + i / 2],
                                  i % 2 ? 0x7632 : 0x5410);
-        merge4(at + pair * (D / 32) * SLAB, out,
-               (both & 1 ? 0xffffu : 0) | (both & 2 ? 0xffff0000u : 0));
+        if (fresh == 255) {
+            *(uint4 *)to = make_uint4(out[0], out[1], out[2], out[3]);
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (fresh >> (2 * pair + i / 4) & 1)
+                ((uint16_t *)(to + i % 4))[i / 4] = (uint16_t)(out[i % 4] >> 16 * (i / 4));
     }
 }
 

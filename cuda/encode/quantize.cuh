@@ -65,7 +65,10 @@ TQI_ENCODE_INLINE uint32_t join_chunk(const float *half, const float *y, const F
                                       uint32_t *squares) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        uint32_t v = __byte_perm(b.square_low, b.square_high, __float_as_uint(half[i]));
+        uint32_t v; /* no level sets the top bit of its nibble, which would copy signs */
+        asm("prmt.b32 %0, %1, %2, %3;"
+            : "=r"(v)
+            : "r"(b.square_low), "r"(b.square_high), "r"(__float_as_uint(half[i])));
         *squares = __dp4a(v, v, *squares);
     }
     uint32_t levels = __byte_perm(__float_as_uint(half[0]), __float_as_uint(half[1]), 0x5410);
@@ -148,8 +151,9 @@ TQI_ENCODE_INLINE GainParts quantize_lm(const Side &s, const FastBook &b, float 
 /* ---- 8 bits ------------------------------------------------------------------------------------
  */
 
+/* Words of a lane's part of a row; adds their squares. */
 template <class R>
-TQI_ENCODE_INLINE GainParts quantize_int8(const Side &s, const float *x, float sum, uint32_t *w) {
+TQI_ENCODE_INLINE void quantize_8(const float *x, uint32_t *w, uint32_t *sum_of_squares) {
     float most[4] = {0, 0, 0, 0};
     int squares = 0;
 #pragma unroll
@@ -167,8 +171,14 @@ TQI_ENCODE_INLINE GainParts quantize_int8(const Side &s, const float *x, float s
             __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
         squares = __dp4a((int)w[i], (int)w[i], squares);
     }
-    squares = row_sum<R>(squares);
-    return GainParts{__fsqrt_rn(sum) * s.gain_factor, (uint32_t)squares};
+    *sum_of_squares += (uint32_t)squares;
+}
+
+template <class R>
+TQI_ENCODE_INLINE GainParts quantize_int8(const Side &s, const float *x, float sum, uint32_t *w) {
+    uint32_t squares = 0;
+    quantize_8<R>(x, w, &squares);
+    return GainParts{__fsqrt_rn(sum) * s.gain_factor, row_sum<R>(squares)};
 }
 
 } /* namespace tqi */

@@ -7,22 +7,23 @@
 #define TQI_CUDA_ENCODE_STAGE_CUH
 
 #include "encode/quantize.cuh"
+#include "encode/slots.cuh"
 
 namespace tqi {
 
 enum { GROUP = 32, SLAB = GROUP * 4 /* words of a slab of a full group */ };
 
-/* Tokens of a group that a warp stages at once: W, from a multiple of W on. */
-template <int W> struct Stage {
-    static constexpr int TOKENS = W, PITCH = W < 32 ? W : W + 4; /* against bank conflicts */
+/* The tokens of a group that a warp stages at once. SHARED: other warps write to the group too. */
+template <bool IS_SHARED> struct Stage {
+    static constexpr bool SHARED = IS_SHARED;
+    static constexpr int TOKENS = GROUP, PITCH = GROUP + 4; /* against bank conflicts */
 };
 
 /* Where a warp's words go. */
 struct StagePlace {
     const uint32_t *room;
     uint32_t *codes; /* of the token group, in its page */
-    uint32_t fresh;  /* bit i: token i of the stage is new */
-    uint32_t first;  /* token of the stage in the group */
+    uint32_t fresh;  /* bit i: token i is new */
     uint32_t lane;
 };
 
@@ -34,8 +35,15 @@ TQI_ENCODE_INLINE void words_of(const uint4 &v, uint32_t *w) {
 }
 
 /* Four words at a 16-byte boundary of a page; the bits of `mask`. */
+template <bool SHARED>
 TQI_ENCODE_INLINE void merge4(uint32_t *at, const uint32_t *w, uint32_t mask) {
     uint4 v = make_uint4(w[0], w[1], w[2], w[3]);
+    if (SHARED && mask != ~0u) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            exchange_bits(at + i, w[i], mask);
+        return;
+    }
     if (mask != ~0u) {
         uint4 old = *(const uint4 *)at;
         v = make_uint4((old.x & ~mask) | (v.x & mask), (old.y & ~mask) | (v.y & mask),
@@ -79,27 +87,28 @@ template <class S, int SETS> struct KeyTask {
     TQI_ENCODE_INLINE explicit KeyTask(uint32_t task) {
         constexpr uint32_t PIECES = S::TOKENS / 4;
         piece = task % PIECES;
-        task /= PIECES;
-        set = PIECES < 8 ? task % SETS : task / 4;
-        t = PIECES < 8 ? task / SETS : task % 4;
+        set = task / PIECES / 4;
+        t = task / PIECES % 4;
     }
 };
 
 /* Pass h has word h of every chunk. */
-template <class S, int D, int BITS> TQI_ENCODE_INLINE void store_keys(const StagePlace &p, int h) {
+template <class S, int D, int BITS, bool WHOLE>
+TQI_ENCODE_INLINE void store_keys(const StagePlace &p, int h) {
     using Set = WordSet<BITS>;
     constexpr int J = D / 32, H = BITS <= 4 ? 1 : BITS / 4, SETS = J / Set::WORDS;
     constexpr int TASKS = S::TOKENS / 4 * SETS * 4;
 #pragma unroll
     for (int from = 0; from < TASKS; from += 32) {
         KeyTask<S, SETS> task(from + p.lane);
-        uint32_t fresh = p.fresh >> 4 * task.piece & 15, w[Set::WORDS * 4], out[4];
+        uint32_t fresh = p.fresh >> 4 * task.piece & 15;
+        uint32_t w[Set::WORDS * 4], out[4];
         if ((TASKS % 32 != 0 && from + p.lane >= TASKS) || fresh == 0)
             continue;
         const uint32_t *row =
             p.room + (task.t * J + task.set * Set::WORDS) * S::PITCH + 4 * task.piece;
-        uint32_t *at = p.codes + ((p.first / 4 + task.piece) * 4 + task.t) * 4 +
-                       (task.set * Set::SLABS * H + h) * SLAB;
+        uint32_t *at =
+            p.codes + (task.piece * 4 + task.t) * 4 + (task.set * Set::SLABS * H + h) * SLAB;
 #pragma unroll
         for (int i = 0; i < Set::WORDS; i++)
             words_of(*(const uint4 *)(row + i * S::PITCH), w + 4 * i);
@@ -108,7 +117,7 @@ template <class S, int D, int BITS> TQI_ENCODE_INLINE void store_keys(const Stag
 #pragma unroll
             for (int n = 0; n < 4; n++)
                 out[n] = Set::slab(w + n, 4, i);
-            store_tokens(at + i * H * SLAB, out, fresh);
+            store_tokens(at + i * H * SLAB, out, WHOLE ? 15 : fresh);
         }
     }
 }
@@ -184,14 +193,11 @@ template <int D> TQI_ENCODE_INLINE uint32_t value_word(uint32_t quad, uint32_t o
 /* Task of a lane: eight tokens (oct) of some chunks. */
 template <class S> struct ValueTask {
     static constexpr uint32_t OCTS = S::TOKENS / 8;
-    uint32_t oct, set, fresh; /* oct in the stage */
+    uint32_t oct, set, fresh;
     TQI_ENCODE_INLINE ValueTask(const StagePlace &p, uint32_t task, uint32_t tasks) {
         oct = task % OCTS;
         set = task / OCTS;
         fresh = task < tasks ? p.fresh >> 8 * oct & 255 : 0;
-    }
-    TQI_ENCODE_INLINE uint32_t group_oct(const StagePlace &p) const {
-        return p.first / 8 + oct;
     }
     /* Words of a chunk of the eight tokens. */
     TQI_ENCODE_INLINE void load(const StagePlace &p, uint32_t chunk, uint32_t w[8]) const {
@@ -218,25 +224,28 @@ template <int BITS> TQI_ENCODE_INLINE void transpose_codes(const uint32_t in[8],
 }
 
 /* A lane takes the chunks of a set for eight tokens. */
-template <class S, int D, int BITS> TQI_ENCODE_INLINE void store_values_lm(const StagePlace &p) {
+template <class S, int D, int BITS, bool WHOLE>
+TQI_ENCODE_INLINE void store_values_lm(const StagePlace &p) {
     using Set = WordSet<BITS>;
     constexpr int PER_SET = BITS == 3 ? 2 : 1, TASKS = D / 8 / PER_SET * ValueTask<S>::OCTS;
     constexpr int SETS_PER_LANE = BITS == 4 ? 1 : D / 64 / PER_SET;
 #pragma unroll
     for (int from = 0; from < TASKS; from += 32) {
         ValueTask<S> task(p, from + p.lane, TASKS);
-        uint32_t r[PER_SET * 8], in[8], oct = task.group_oct(p), fresh = task.fresh;
+        uint32_t r[PER_SET * 8], in[8], oct = task.oct, fresh = task.fresh;
         if (fresh == 0)
             continue;
-        uint32_t mask = fresh == 255 ? ~0u : BITS == 4 ? placed_mask(fresh) : nibble_mask(fresh);
+        uint32_t mask = ~0u;
+        if (!WHOLE && fresh != 255)
+            mask = BITS == 4 ? placed_mask(fresh) : nibble_mask(fresh);
 #pragma unroll
         for (int i = 0; i < PER_SET; i++) {
             task.load(p, task.set * PER_SET + i, in);
             transpose_codes<BITS>(in, r + 8 * i);
         }
         if constexpr (BITS == 4) {
-            merge4(p.codes + value_word<D>(2 * task.set, oct), r, mask);
-            merge4(p.codes + value_word<D>(2 * task.set + 1, oct), r + 4, mask);
+            merge4<S::SHARED>(p.codes + value_word<D>(2 * task.set, oct), r, mask);
+            merge4<S::SHARED>(p.codes + value_word<D>(2 * task.set + 1, oct), r + 4, mask);
         } else {
             uint32_t *at = p.codes + (task.set / SETS_PER_LANE * 4 + oct) * 4 +
                            task.set % SETS_PER_LANE * Set::SLABS * SLAB;
@@ -246,7 +255,7 @@ template <class S, int D, int BITS> TQI_ENCODE_INLINE void store_values_lm(const
 #pragma unroll
                 for (int y = 0; y < 4; y++)
                     out[y] = Set::slab(r + y, 4, i);
-                merge4(at + i * SLAB, out, mask);
+                merge4<S::SHARED>(at + i * SLAB, out, mask);
             }
         }
     }
@@ -257,24 +266,33 @@ TQI_ENCODE_INLINE constexpr int byte_token(bool fp8, int word, int byte) {
     return fp8 ? 2 * word + (byte & 1) * 4 + (byte >> 1) : 2 * word + (byte & 1) + (byte >> 1) * 4;
 }
 
-/* Four dims of eight tokens, their bytes in `in`, to the page. */
+/* Four dims of eight tokens, their bytes in `in`, to the page; of few new ones byte by byte, so
+ * that nothing has to be read. */
 template <int D, bool FP8>
 TQI_ENCODE_INLINE void store_bytes(uint32_t *at, const uint32_t in[8], uint32_t fresh) {
 #pragma unroll
     for (int word = 0; word < 2; word++) {
-        uint32_t a[4], out[4], mask = 0;
+        uint32_t a[4], out[4], *to = at + word * (D / 32) * SLAB;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 4; i++)
             a[i] = in[byte_token(FP8, word, i)];
-            mask |= (fresh >> byte_token(FP8, word, i) & 1 ? 255u : 0) << 8 * i;
+        if (fresh == 255) {
+            transpose_bytes(a, out);
+            *(uint4 *)to = make_uint4(out[0], out[1], out[2], out[3]);
+            continue;
         }
-        transpose_bytes(a, out);
-        merge4(at + word * (D / 32) * SLAB, out, mask);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (fresh >> byte_token(FP8, word, i) & 1)
+#pragma unroll
+                for (int dim = 0; dim < 4; dim++)
+                    ((uint8_t *)(to + dim))[i] = (uint8_t)(a[i] >> 8 * dim);
     }
 }
 
 /* Pass h has dims 4 h..4 h + 3 of every chunk. */
-template <class S, int D> TQI_ENCODE_INLINE void store_values_8(const StagePlace &p, int h) {
+template <class S, int D, bool WHOLE>
+TQI_ENCODE_INLINE void store_values_8(const StagePlace &p, int h) {
     constexpr int TASKS = D / 8 * ValueTask<S>::OCTS;
 #pragma unroll
     for (int from = 0; from < TASKS; from += 32) {
@@ -283,8 +301,8 @@ template <class S, int D> TQI_ENCODE_INLINE void store_values_8(const StagePlace
         if (task.fresh == 0)
             continue;
         task.load(p, task.set, in);
-        store_bytes<D, false>(p.codes + value_word<D>(2 * task.set + h, task.group_oct(p)), in,
-                              task.fresh);
+        store_bytes<D, false>(p.codes + value_word<D>(2 * task.set + h, task.oct), in,
+                              WHOLE ? 255 : task.fresh);
     }
 }
 

@@ -1,92 +1,12 @@
-/* What a warp of the fast write path takes, and how its rows come to shared memory. */
+/* How the rows of a unit of the fast write path come to shared memory. */
 #ifndef TQI_CUDA_ENCODE_UNIT_CUH
 #define TQI_CUDA_ENCODE_UNIT_CUH
 
 #include "encode/copy_async.cuh"
 #include "encode/row.cuh"
-#include "encode/stage.cuh"
+#include "encode/walk.cuh"
 
 namespace tqi {
-
-TQI_ENCODE_INLINE int64_t size_of(const RowsIn &rows) {
-    return rows.dtype == TQ_F32 ? 4 : 2;
-}
-
-/* ---- units of work -----------------------------------------------------------------------------
- */
-
-/* New tokens of a token group, one kv head and side. */
-struct Unit {
-    uint32_t side, head;
-    uint32_t fresh;      /* bit i: token i of the group is new, and of the unit */
-    uint32_t first;      /* token of the unit in the group */
-    uint32_t slot;       /* of the group's first token in its page */
-    int64_t row;         /* of the group's first token in the caller's rows; may lie before them */
-    const uint8_t *from; /* that row, of the head */
-    uint8_t *blob;
-};
-
-TQI_ENCODE_INLINE AppendPiece piece_at(const FastEncodeJob &f, uint32_t i) {
-    const EncodeJob &job = f.job;
-    if (job.pieces)
-        return job.pieces[i];
-    uint32_t in_launch = f.first_token + i * GROUP, page = in_launch / job.pages.page_tokens;
-    uint64_t start = f.launch_start + in_launch;
-    uint64_t from = max(start, job.length), to = min(start + GROUP, job.end);
-    AppendPiece p;
-    p.page = job.ids.id[page];
-    p.slot = in_launch - page * job.pages.page_tokens + (uint32_t)(from - start);
-    p.n = (uint32_t)(to - from);
-    p.row = (uint32_t)(from - job.length);
-    return p;
-}
-
-/* Units of a launch: of a piece both sides, their parts of the tokens, then heads. The device
- * may know of fewer pieces. */
-__host__ __device__ inline uint32_t units_of(const FastEncodeJob &f, uint32_t parts) {
-    return f.job.max_pieces * parts * f.job.n_heads * (f.sides == 3 ? 2 : 1);
-}
-
-/* n / d by way of `inverse` = floor((2^32 - 1) / d); *rest: what is left. */
-TQI_ENCODE_INLINE uint32_t divide(uint32_t n, uint32_t d, uint32_t inverse, uint32_t *rest) {
-    uint32_t quotient = __umulhi(n, inverse);
-    *rest = n - quotient * d;
-    if (*rest >= d) {
-        *rest -= d;
-        quotient++;
-    }
-    return quotient;
-}
-
-/* A unit takes one of PARTS of a piece's tokens. False: there is none, nor behind it. */
-template <int PARTS>
-TQI_ENCODE_INLINE bool unit_at(const FastEncodeJob &f, uint32_t index, uint32_t n_pieces, Unit *u) {
-    const EncodeJob &job = f.job;
-    uint32_t part = 0;
-    index = divide(index, job.n_heads, f.inverse_heads, &u->head);
-    if (PARTS > 1) {
-        part = index % PARTS;
-        index /= PARTS;
-    }
-    u->side = f.sides == 3 ? index & 1 : f.sides >> 1;
-    index >>= f.sides == 3;
-    AppendPiece p = piece_at(f, index);
-    if (index >= n_pieces) /* known no sooner than the piece */
-        return false;
-    uint32_t first = p.slot % GROUP;
-    u->fresh = (uint32_t)(((1ull << p.n) - 1) << first);
-    u->first = part * (GROUP / PARTS);
-    if (PARTS > 1)
-        u->fresh &= ((1u << GROUP / PARTS % 32) - 1) << u->first;
-    const RowsIn &rows = job.rows[u->side];
-    u->slot = p.slot - first;
-    u->row = (int64_t)p.row - first;
-    u->from = (const uint8_t *)rows.data +
-              (u->row * rows.token_stride + u->head * rows.head_stride) * size_of(rows);
-    u->blob =
-        job.pages.base + p.page * job.pages.page_bytes + (uint64_t)u->head * job.pages.blob_bytes;
-    return true;
-}
 
 /* ---- rows to shared memory
  * -------------------------------------------------------------------------- */
@@ -97,8 +17,8 @@ template <class R> __host__ __device__ constexpr uint32_t pitch_of(int32_t dtype
     return R::D * (dtype == TQ_F32 ? 4 : 2) + 16;
 }
 
-/* Rows of PIECES 16-byte pieces. */
-template <class R, int PIECES>
+/* Rows of PIECES 16-byte pieces. WHOLE: all of them are new. */
+template <class R, int PIECES, bool WHOLE>
 TQI_ENCODE_INLINE void copy_rows(const uint8_t *from, int64_t stride, uint32_t fresh,
                                  uint8_t *slot) {
     constexpr uint32_t PITCH = PIECES * 16 + 16;
@@ -111,13 +31,13 @@ TQI_ENCODE_INLINE void copy_rows(const uint8_t *from, int64_t stride, uint32_t f
         fresh >>= row;
 #pragma unroll
         for (int i = 0; i < R::ROWS; i += AT_ONCE, from += AT_ONCE * stride)
-            if (fresh >> i & 1)
+            if (WHOLE || (fresh >> i & 1))
                 copy16_async(slot + i * PITCH, from);
     } else {
 #pragma unroll
         for (int i = 0; i < R::ROWS * PIECES / 32; i++) {
             uint32_t row = (32 * i + lane) / PIECES, at = (32 * i + lane) % PIECES * 16;
-            if (fresh >> row & 1)
+            if (WHOLE || (fresh >> row & 1))
                 copy16_async(slot + row * PITCH + at, from + row * stride + at);
         }
     }
@@ -152,9 +72,9 @@ TQI_ENCODE_INLINE void fill_slot(const FastEncodeJob &f, const Unit &u, uint32_t
     if (!(f.job.aligned >> u.side & 1))
         gather_rows<R>(from, stride, fresh, size, slot);
     else if (size == 2)
-        copy_rows<R, R::D / 8>(from, stride, fresh, slot);
+        copy_rows<R, R::D / 8, false>(from, stride, fresh, slot);
     else
-        copy_rows<R, R::D / 4>(from, stride, fresh, slot);
+        copy_rows<R, R::D / 4, false>(from, stride, fresh, slot);
 }
 
 } /* namespace tqi */

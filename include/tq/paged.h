@@ -70,6 +70,17 @@ typedef struct tq_paged_pool {
     uint64_t n_pages;     /**< Pages, 1 to 2^31. */
 } tq_paged_pool;
 
+/** What the layers of a step share: the host's memory of how the first call of a step planned it on
+ *  the device, so that later ones need not. An engine keeps one beside a workspace, fills it with
+ *  zeros but for struct_size whenever lengths, block tables or query rows are other ones than in
+ *  the call before, and hands it to every layer of the step. A layer whose kernels cut the work
+ *  otherwise plans anew. */
+typedef struct tq_paged_step {
+    uint32_t struct_size; /**< sizeof(tq_paged_step). */
+    uint32_t reserved;    /**< 0 */
+    uint64_t planned[16]; /**< The library's; zeros begin a step. */
+} tq_paged_step;
+
 /** Sequences of a call to tq_paged_attend(). */
 typedef struct tq_paged_seqs {
     uint32_t struct_size;        /**< sizeof(tq_paged_seqs). */
@@ -82,6 +93,10 @@ typedef struct tq_paged_seqs {
     uint32_t n_queries;   /**< Rows of q, at least query_starts[n_seqs]; rows beyond that one belong
                                to nobody and are not written. */
     uint32_t max_seq_len; /**< No sequence is longer. */
+    tq_paged_step *step;  /**< The step that the call belongs to, read and written while the call
+                               lasts, or NULL: a step of its own. Calls of a step follow one another
+                               on one stream and have the workspace to themselves until the last of
+                               them has ended. */
 } tq_paged_seqs;
 
 /** @brief Bytes of a page of a layer: page_tokens tokens of all kv heads, K and V.
@@ -105,8 +120,8 @@ TQ_API size_t tq_paged_page_bytes(const tq_cache *cache, uint32_t layer);
  *  @retval TQ_ERR_UNSUPPORTED the device has no such kernels, or page_stride is too large for them
  *  @retval TQ_ERR_DEVICE the device failed
  *
- *  Rows are fastest where tokens of a page follow one another. On CUDA the generic encoder serves
- *  so far, whatever tq_cache_kernel_name() says. Codes are those of tq_append(), bit for bit.
+ *  Rows are fastest where tokens of a page follow one another. Codes are those of tq_append(), bit
+ *  for bit.
  *  Afterwards the layer counts as appended to: means and scales can't change any more. */
 TQ_API TQ_WARN_UNUSED tq_status tq_paged_append(tq_cache *cache, uint32_t layer,
                                                 const tq_paged_pool *pool, const int64_t *slots,
@@ -145,7 +160,8 @@ TQ_API tq_status tq_paged_workspace(const tq_cache *cache, uint32_t max_seqs, ui
  *  hold anything. Numbers are those of tq_attend() over the same tokens, bit for bit on the CPU; on
  *  CUDA those of a batch with max_seqs = n_seqs and max_tokens = n_queries, bit for bit, but for
  *  sequences of many rows, which a batch gives to prefill kernels (::TQ_OP_PREFILL). There a call
- *  plans anew how its work is cut, by one or two small kernels in front.
+ *  plans how its work is cut, by one or two small kernels in front, unless seqs->step says that a
+ *  call before it did.
  *  Several threads may attend at a time, each with a workspace of its own. */
 TQ_API TQ_WARN_UNUSED tq_status tq_paged_attend(const tq_cache *cache, uint32_t layer,
                                                 const tq_paged_pool *pool,

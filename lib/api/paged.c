@@ -1,5 +1,6 @@
 #include "tq/paged.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "api/objects.h"
@@ -87,8 +88,11 @@ tq_status tq_paged_workspace(const tq_cache *cache, uint32_t max_seqs, uint32_t 
 }
 
 static tq_status check_seqs(const tq_paged_seqs *from, tq_paged_seqs *s) {
+    tq_paged_step step;
     TQI_REQUIRE(from != NULL, "seqs: must not be NULL");
-    TQI_TRY(tqi_struct_in("seqs", s, sizeof *s, sizeof *s, from));
+    TQI_TRY(tqi_struct_in("seqs", s, sizeof *s, offsetof(tq_paged_seqs, step), from));
+    if (s->step)
+        TQI_TRY(tqi_struct_in("step", &step, sizeof step, sizeof step, s->step));
     if (s->n_seqs == 0)
         return TQ_OK;
     TQI_REQUIRE(s->block_table != NULL, "seqs: block_table must not be NULL");
@@ -138,5 +142,6 @@ tq_status tq_paged_attend(const tq_cache *cache, uint32_t layer, const tq_paged_
     job.table_stride = s.table_stride;
     job.lengths = s.seq_lens;
     job.starts = s.query_starts;
+    job.planned = s.step ? s.step->planned : NULL;
     return cache->ctx->device.paged_attend(cache->state, &job, stream);
 }

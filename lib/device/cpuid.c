@@ -43,6 +43,10 @@ static int has_avx_vnni(void) {
 #endif
 
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+#ifndef bit_AMX_TILE /* clang's names */
+#define bit_AMX_TILE bit_AMXTILE
+#define bit_AMX_INT8 bit_AMXINT8
+#endif
 
 /* Linux saves tiles, 8 KB a thread, for processes that have asked; it refuses where the CPU or
  * the hypervisor lacks them or a signal stack of the process is too small. Asking again is

@@ -15,6 +15,8 @@ struct tqi_paged_append {
     tq_rows_in k, v;      /* strides resolved */
 };
 
+enum { TQI_PLAN_WORDS = 16 };
+
 struct tqi_paged_attend {
     struct tqi_attend_call call; /* its view as above */
     uint64_t n_pages;
@@ -25,6 +27,8 @@ struct tqi_paged_attend {
     const int32_t *lengths; /* [n_seqs] */
     const int32_t *starts;  /* [n_seqs + 1] query rows */
     void *workspace;        /* as large as paged_workspace() says */
+    uint64_t *planned;      /* [TQI_PLAN_WORDS] of the step, the device's; zeros at first. NULL:
+                               a step of its own */
 };
 
 #endif

@@ -182,7 +182,12 @@ AT(tq_paged_pool, pages, 8);
 AT(tq_paged_pool, page_stride, 16);
 AT(tq_paged_pool, n_pages, 24);
 
-SIZE(tq_paged_seqs, 48);
+SIZE(tq_paged_step, 136);
+AT(tq_paged_step, struct_size, 0);
+AT(tq_paged_step, reserved, 4);
+AT(tq_paged_step, planned, 8);
+
+SIZE(tq_paged_seqs, 56);
 AT(tq_paged_seqs, struct_size, 0);
 AT(tq_paged_seqs, n_seqs, 4);
 AT(tq_paged_seqs, block_table, 8);
@@ -191,6 +196,7 @@ AT(tq_paged_seqs, seq_lens, 24);
 AT(tq_paged_seqs, query_starts, 32);
 AT(tq_paged_seqs, n_queries, 40);
 AT(tq_paged_seqs, max_seq_len, 44);
+AT(tq_paged_seqs, step, 48);
 
 SIZE(tq_codec_config, 24);
 AT(tq_codec_config, struct_size, 0);

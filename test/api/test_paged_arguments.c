@@ -122,6 +122,22 @@ static void test_pool(void **state) {
     BAD(pool.n_pages, (UINT64_C(1) << 31) + 1, attend(), "n_pages");
 }
 
+/* A caller that knows no steps, and one whose step is of another size. */
+static void test_step(void **state) {
+    (void)state;
+    tq_paged_step step = {.struct_size = sizeof step};
+    BAD(seqs.step, (&(tq_paged_step){.struct_size = 8}), attend(), "step");
+    BAD(seqs.struct_size, 40, attend(), "struct_size");
+    seqs.struct_size = 48;
+    seqs.step = (tq_paged_step *)1; /* beyond what the caller says it has */
+    OK(attend());
+    seqs.struct_size = sizeof seqs;
+    seqs.step = &step;
+    OK(attend());
+    OK(attend());
+    seqs.step = NULL;
+}
+
 static void test_slots(void **state) {
     (void)state;
     BAD(slots[1], PAGE * PAGES, append(), "slots[1]");
@@ -243,6 +259,7 @@ int main(void) {
         TEST(test_handles),
         TEST(test_pool),
         TEST(test_slots),
+        TEST(test_step),
         TEST(test_sequences),
         TEST(test_params_and_workspace),
         TEST(test_workspace_is_monotone),

@@ -106,6 +106,8 @@ void check_sanitize_fp8(void);
 void check_bytes_sanitize(void);
 void check_batches_sanitize(void);
 void check_paged(void);
+void check_slots(void);
+void check_steps(void);
 void check_paged_sanitize(void);
 void check_paged_refused(void);
 void check_merge(void);

@@ -1,8 +1,8 @@
 /* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, fp8, special, batches, windows, prefill, paged, merge, cases, kept, sequences,
- * snapshots, walks, device, two, random; all without arguments. The groups sanitize, sanitize_fp8,
- * sanitize_batches, sanitize_bytes, sanitize_paged and sanitize_kept repeat a little of everything
- * for tools that are slow. Skips where there is no GPU. */
+ * attention, fp8, special, batches, windows, prefill, paged, slots, steps, merge, cases, kept,
+ * sequences, snapshots, walks, device, two, random; all without arguments. The groups sanitize,
+ * sanitize_fp8, sanitize_batches, sanitize_bytes, sanitize_paged and sanitize_kept repeat a little
+ * of everything for tools that are slow. Skips where there is no GPU. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +25,8 @@ static const struct {
               {"windows", check_windows},
               {"prefill", check_prefill},
               {"paged", check_paged},
+              {"slots", check_slots},
+              {"steps", check_steps},
               {"merge", check_merge},
               {"cases", check_cases},
               {"kept", check_kept},

@@ -3,6 +3,6 @@
 
 namespace tqi {
 
-TQI_FAST_ENCODE_INSTANCE(128)
+TQI_FAST_ENCODE_INSTANCE(128, fast, false)
 
 } /* namespace tqi */

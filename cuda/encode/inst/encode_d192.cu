@@ -3,6 +3,6 @@
 
 namespace tqi {
 
-TQI_FAST_ENCODE_INSTANCE(192)
+TQI_FAST_ENCODE_INSTANCE(192, fast, false)
 
 } /* namespace tqi */

@@ -3,6 +3,6 @@
 
 namespace tqi {
 
-TQI_FAST_ENCODE_INSTANCE(256)
+TQI_FAST_ENCODE_INSTANCE(256, fast, false)
 
 } /* namespace tqi */

@@ -3,6 +3,6 @@
 
 namespace tqi {
 
-TQI_FAST_ENCODE_INSTANCE(64)
+TQI_FAST_ENCODE_INSTANCE(64, fast, false)
 
 } /* namespace tqi */

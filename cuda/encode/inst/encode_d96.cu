@@ -3,6 +3,6 @@
 
 namespace tqi {
 
-TQI_FAST_ENCODE_INSTANCE(96)
+TQI_FAST_ENCODE_INSTANCE(96, fast, false)
 
 } /* namespace tqi */

@@ -55,7 +55,7 @@ TQK_INLINE void multiply(const struct tqk_table_avx512 *table, enum tqk_source_a
  * whether lines are whole, as in all pages but those of 16 tokens. */
 TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool whole,
                     const struct tqk_quads_avx512 *q, const uint8_t *weights, uint32_t rows,
-                    __m512i *high, __m512i *low) {
+                    uint32_t dim, __m512i *high, __m512i *low) {
     const uint32_t n = columns(rows), halves = 2 / tqk_operands_avx512(source);
     const bool plain = source == TQK_LM4 || source == TQK_INT8;
     const uint32_t octets = whole ? 4 : 2, groups = j->groups * halves, per_lane = j->per_lane;
@@ -65,6 +65,7 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool who
     const size_t step = plain ? per_lane * codes.slab : 0;
     size_t at[8];
     codes.lanes = whole ? 0xffff : 0x00ff;
+    codes.ahead += dim / 16 % 2 * groups * codes.ahead_step;
     TQK_UNROLL
     for (uint32_t i = 0; i < 4 * n; i++) {
         at[i] = q[i / 4].at[i % 4] + (plain ? (word + q[i / 4].word[i % 4]) * codes.slab : 0);
@@ -72,6 +73,8 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool who
     }
     for (uint32_t g = 0; g < groups; g++) {
         __m512i x[2][4];
+        tqk_ahead_lines_avx512(codes.ahead, n * tqk_lines_avx512(source));
+        codes.ahead += n * codes.ahead_step;
         TQK_UNROLL
         for (uint32_t i = 0; i < 4 * n; i++) {
             x[i / 4][i % 4] =
@@ -107,9 +110,9 @@ TQK_INLINE void sum_rows(const struct job *j, enum tqk_source_avx512 source, uin
     }
     const uint8_t *weights = j->weights.bytes + (size_t)first_row * TQK_WEIGHTS_BYTES_AVX512;
     if (j->codes.lanes == 0xffff)
-        dot(j, source, true, q, weights, rows, high, low);
+        dot(j, source, true, q, weights, rows, dim, high, low);
     else
-        dot(j, source, false, q, weights, rows, high, low);
+        dot(j, source, false, q, weights, rows, dim, high, low);
     TQK_UNROLL
     for (uint32_t i = 0; i < rows * n; i++) {
         uint32_t r = first_row + i / n;
@@ -168,11 +171,13 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
             struct tqk_quads_avx512 q[2];
             q[0] = tqk_next_quads_avx512(&walk);
             q[1] = tqk_next_quads_avx512(&walk);
-            j.codes.ahead = tqk_ahead_avx512(j.codes.ahead, 4 * j.groups * l->group * l->bits);
+            j.codes.ahead_step = (size_t)l->group * 2 * (l->bits == 8 ? 4 : l->bits);
             for (uint32_t r = 0, rows; r < n_rows; r += rows) {
                 rows = tqk_rows_together_avx512(n_rows - r);
                 by_rows[rows](&j, dim, q, r);
+                j.codes.ahead_step = 0;
             }
+            j.codes.ahead += (size_t)4 * j.groups * l->group * l->bits;
         }
     }
 }

@@ -118,6 +118,11 @@ TQK_INLINE uint32_t tqk_operands_avx512(enum tqk_source_avx512 source) {
     return source == TQK_INT8 ? 1 : 2;
 }
 
+/* Lines that four words take up in a page (int8: half words). */
+TQK_INLINE uint32_t tqk_lines_avx512(enum tqk_source_avx512 source) {
+    return source == TQK_LM3 ? 3 : source == TQK_LM2 ? 2 : 4;
+}
+
 TQK_INLINE __m512i tqk_word_avx512(const struct tqk_codes_avx512 *c, enum tqk_source_avx512 source,
                                    uint32_t word, size_t at) {
     return source == TQK_LM3   ? tqk_line3_avx512(c, word, at)

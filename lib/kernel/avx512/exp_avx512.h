@@ -6,9 +6,10 @@
 
 #define TQK_LOG2_E 1.44269504088896340736
 
-/* 2^y, y small or negative, relative error below 3e-7; NaN stays NaN. */
+/* 2^y, y small or negative, relative error below 3e-7; 2^-100 below, so that no product with a gain
+ * is subnormal (some 150 cycles each on Intel cores); NaN stays NaN. */
 TQK_INLINE __m512 tqk_exp2_avx512(__m512 y) {
-    y = _mm512_max_ps(_mm512_set1_ps(-200), y);
+    y = _mm512_max_ps(_mm512_set1_ps(-100), y);
     __m512 n = _mm512_roundscale_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512 f = _mm512_sub_ps(y, n), p = _mm512_set1_ps(1.33908634e-3f);
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.67603192e-3f));

@@ -9,21 +9,26 @@
 struct tqk_codes_avx512 {
     const struct tqi_layout *l;
     const uint8_t *at, *ahead;
-    size_t slab;     /* bytes */
-    __mmask16 lanes; /* of a line: pages of 16 tokens have half lines of values */
+    size_t ahead_step; /* bytes of a step of a loop, 0 where others have asked for them already */
+    size_t slab;       /* bytes */
+    __mmask16 lanes;   /* of a line: pages of 16 tokens have half lines of values */
 };
 
 static inline struct tqk_codes_avx512 tqk_codes_of_k_avx512(const struct tqi_layout *l,
                                                             const struct tqi_tile *tile) {
     const uint8_t *at = tile->blob + l->codes;
-    struct tqk_codes_avx512 c = {l, at, at + l->codes_size, (size_t)tqi_slab_lanes(l) * 4, 0xffff};
+    struct tqk_codes_avx512 c = {.l = l, .at = at, .ahead = at + l->codes_size};
+    c.slab = (size_t)tqi_slab_lanes(l) * 4;
+    c.lanes = 0xffff;
     return c;
 }
 
 static inline struct tqk_codes_avx512 tqk_codes_of_v_avx512(const struct tqi_layout *l,
                                                             const struct tqi_tile *tile) {
-    struct tqk_codes_avx512 c = {l, tile->blob + l->codes, tile->next ? tile->next : tile->blob,
-                                 (size_t)tqi_slab_lanes(l) * 4, l->group == 16 ? 0x00ff : 0xffff};
+    struct tqk_codes_avx512 c = {.l = l, .at = tile->blob + l->codes};
+    c.ahead = tile->next ? tile->next : tile->blob;
+    c.slab = (size_t)tqi_slab_lanes(l) * 4;
+    c.lanes = l->group == 16 ? 0x00ff : 0xffff;
     return c;
 }
 
@@ -35,13 +40,12 @@ static inline void tqk_prefetch_gains_avx512(const struct tqi_layout *v,
         _mm_prefetch((const char *)next + v->gains - v->tokens * 2 + i, _MM_HINT_T0);
 }
 
-/* Asks for the next bytes in address order, which also wakes the hardware's prefetcher: lines
- * themselves are taken in another order. Into the second level: the first has room for too few
- * lines on their way to cover the time of a memory access. */
-TQK_INLINE const uint8_t *tqk_ahead_avx512(const uint8_t *ahead, uint32_t bytes) {
-    for (uint32_t i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)ahead + i, _MM_HINT_T1);
-    return ahead + bytes;
+/* Asks for n lines for every word of a loop that takes as many: in even steps, since lines on
+ * their way keep the first level from taking in others, and into the first level, which a line
+ * then enters once. */
+TQK_INLINE void tqk_ahead_lines_avx512(const uint8_t *ahead, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        _mm_prefetch((const char *)ahead + (size_t)64 * i, _MM_HINT_T0);
 }
 
 TQK_INLINE __m512i tqk_line_avx512(const struct tqk_codes_avx512 *c, uint32_t slab, size_t at) {

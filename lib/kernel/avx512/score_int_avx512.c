@@ -148,6 +148,8 @@ TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const 
     codes.at += plain ? b->at + b->word * codes.slab : 0;
     for (uint32_t w = 0; w < words; w++) {
         __m512i x[4];
+        tqk_ahead_lines_avx512(codes.ahead, tqk_lines_avx512(source));
+        codes.ahead += codes.ahead_step;
         TQK_UNROLL
         for (uint32_t i = 0; i < 4; i++) {
             x[i] = plain ? tqk_line_avx512(&codes, 0, i * 64)
@@ -225,11 +227,13 @@ static void score(const struct tqi_rows *k, rows_fn *const by_rows[9], const str
         b.target = tqk_target_avx512(tile, scores, score_stride, token);
         b.word = group * b.words;
         b.at = (size_t)(token - group * l->group) * 16;
-        b.codes.ahead = tqk_ahead_avx512(b.codes.ahead, 2 * l->dim_pad * l->bits);
+        b.codes.ahead_step = (size_t)64 * (l->bits == 8 ? 4 : l->bits);
         for (uint32_t r = 0; r < n_rows; r += rows) {
             rows = tqk_rows_together_avx512(n_rows - r);
             by_rows[rows](&b, queries, r);
+            b.codes.ahead_step = 0;
         }
+        b.codes.ahead += (size_t)2 * l->dim_pad * l->bits;
     }
 }
 

@@ -1,0 +1,148 @@
+/*
+ * Few new tokens of a token group: a chunk of 8 dims a lane, straight from the rows, and a kernel
+ * for appends that have nothing else, as those of decoding, whose time is that of fetching code and
+ * waiting for memory.
+ */
+#ifndef TQI_CUDA_ENCODE_FEW_ROWS_CUH
+#define TQI_CUDA_ENCODE_FEW_ROWS_CUH
+
+#include "encode/code_rows.cuh"
+#include "encode/plain.cuh"
+
+namespace tqi {
+
+template <int D> struct FastShapes {
+    static constexpr bool MIXES = D % 3 == 0; /* blocks stay in a lane */
+    using Many = RowShape<D, (D == 64 ? 2 : 4)>;
+    using Few = RowShape<D, MIXES ? Many::L : D / 8>;
+    /* new tokens of a unit from which more dims a lane are faster */
+    static constexpr int FEW_MAX = MIXES ? 0 : 2 * Few::ROWS;
+    static constexpr int BLOCKS_PER_SM = 4;
+    static_assert(GROUP / Many::ROWS <= Many::L, "a lane for every open gain");
+    static constexpr int LOG2_PLAIN_PARTS = D <= 64 ? 0 : 1;
+    static constexpr int MOST_LOG2_PARTS = GROUP / Many::ROWS == 4 ? 2 : 1;
+};
+
+template <class R> TQI_ENCODE_INLINE RowPlace place_of(const Unit &u, uint32_t token) {
+    RowPlace p;
+    p.row = u.row + token;
+    p.part = part_of_lane<R>();
+    p.head = u.head;
+    p.fresh = token < GROUP && (u.fresh >> token % GROUP & 1);
+    return p;
+}
+
+/* Sign bits of a lane's chunk. */
+struct ChunkFlips {
+    uint32_t bits[8];
+    TQI_ENCODE_INLINE explicit ChunkFlips(const uint32_t *from) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            bits[i] = from[i];
+    }
+};
+
+template <class R, int DTYPE>
+TQI_ENCODE_INLINE void load_direct(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
+                                   uint32_t token, const ChunkFlips &flips, float *x) {
+    const Side &s = f.job.side[u.side];
+    const RowsIn &rows = f.job.rows[u.side];
+    int dim = (int)p.part * 8;
+    const float *mean = s.mean ? s.mean + (size_t)u.head * R::D + dim : nullptr;
+    RawChunk<DTYPE> c = {};
+    const uint8_t *from = u.from + (token * rows.token_stride + dim) * (DTYPE == TQ_F32 ? 4 : 2);
+    if (p.fresh)
+        c = f.job.aligned >> u.side & 1 ? read_chunk<DTYPE>(from) : gather_chunk<DTYPE>(from);
+    flip_chunk<DTYPE, false>(c, flips.bits, mean, 0, x);
+}
+
+template <class R, class S>
+TQI_ENCODE_INLINE void encode_few(const FastEncodeJob &f, const Unit &u, const ChunkFlips &flips,
+                                  const WarpRoom &room) {
+    int32_t dtype = f.job.rows[u.side].dtype;
+    uint32_t first = __ffs((int)u.fresh) - 1, n = __popc(u.fresh);
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; i += R::ROWS) {
+        uint32_t token = first + i + row_of_lane<R>();
+        RowPlace p = place_of<R>(u, token);
+        float x[R::N];
+        if (dtype == TQ_BF16)
+            load_direct<R, TQ_BF16>(f, u, p, token, flips, x);
+        else if (dtype == TQ_F16)
+            load_direct<R, TQ_F16>(f, u, p, token, flips, x);
+        else
+            load_direct<R, TQ_F32>(f, u, p, token, flips, x);
+        OpenGain gain = {};
+        encode_rows<R, S>(f, u, p, token, 0, room, x, &gain);
+        if (gain.open)
+            store_gain(f, u, gain.token, gain.parts, gain.exponent);
+    }
+}
+
+/* ---- asked for early
+ * --------------------------------------------------------------------------------- */
+
+/* Words of values of up to 4 bits are read, to be merged with those of few tokens. */
+template <int D> TQI_ENCODE_INLINE void prefetch_values(const FastEncodeJob &f, const Unit &u) {
+    const tqi_layout &l = f.job.side[u.side].layout;
+    const uint8_t *codes = u.blob + l.codes + u.slot / GROUP * (D * l.bits * 4);
+    if (u.side == TQI_SIDE_V && l.bits <= 4)
+        for (uint32_t line = threadIdx.x % 32; line < D * l.bits / 32; line += 32)
+            prefetch_line(codes + line * 128);
+}
+
+/* The first row. A line asked for before the kernel in front has ended is as good as one asked for
+ * later: that memory keeps it up to date. */
+template <int D> TQI_ENCODE_INLINE void prefetch_row(const FastEncodeJob &f, const Unit &u) {
+    const int64_t size = size_of(f.job.rows[u.side]);
+    uint32_t token = __ffs((int)u.fresh) - 1, lane = threadIdx.x % 32;
+    if (lane < (D * size + 127) / 128)
+        prefetch_line(u.from + token * f.job.rows[u.side].token_stride * size + lane * 128);
+}
+
+/* Before the kernel in front has ended: what a warp of few tokens waits for. */
+template <int D> TQI_ENCODE_INLINE void prefetch_few(const FastEncodeJob &f, const Unit &u) {
+    prefetch_row<D>(f, u);
+    prefetch_values<D>(f, u);
+}
+
+/* ---- the kernel --------------------------------------------------------------------------------
+ */
+
+/* A warp a unit, of a whole token group. */
+template <int D>
+__global__ void __launch_bounds__(FAST_WARPS * 32)
+    tqk_encode_few(const __grid_constant__ FastEncodeJob f) {
+    using R = typename FastShapes<D>::Few;
+    using S = Stage<false>;
+    __shared__ __align__(16) uint32_t stages[FAST_WARPS][2 * D / 8 * S::PITCH];
+    __shared__ float scaled[FAST_WARPS][16];
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t pieces = pieces_of(f), index = blockIdx.x * FAST_WARPS + warp;
+    ChunkFlips flips(flips_of(f) + part_of_lane<R>() * 8);
+    Unit u;
+    bool exists = index < units_of(f, 0) && unit_at(f, index, pieces, 0, &u);
+    if (exists)
+        prefetch_few<D>(f, u);
+    if (lane < 16)
+        scaled[warp][lane] = f.book[lane / 8].scaled[lane % 8];
+    if (!f.joins)
+        wait_for_predecessor();
+    allow_successor();
+    if (exists) {
+        WarpRoom room = {stages[warp], scaled[warp], nullptr, nullptr, nullptr};
+        __syncwarp();
+        if (f.job.side[u.side].rotates) {
+            encode_few<R, S>(f, u, flips, room);
+            store_unit<S, D>(f, u, room);
+        } else {
+            encode_plain<D, GROUP>(f, u);
+        }
+    }
+    if (f.joins)
+        wait_for_predecessor();
+}
+
+} /* namespace tqi */
+
+#endif

@@ -1,0 +1,192 @@
+/*
+ * The bulk of a long append: units all of whose tokens are new, of rows of 16 bits that can be read
+ * 16 bytes at a time and have no means. Nothing is asked token by token, square roots and quotients
+ * are those of numbers in range, and a row that needs care is found when it has been rotated: it
+ * is rotated again.
+ */
+#ifndef TQI_CUDA_ENCODE_WHOLE_UNIT_CUH
+#define TQI_CUDA_ENCODE_WHOLE_UNIT_CUH
+
+#include "encode/code_rows.cuh"
+
+namespace tqi {
+
+/* Whether a unit is one of these. */
+TQI_ENCODE_INLINE bool is_whole(const FastEncodeJob &f, const Unit &u) {
+    uint32_t all = ~0u >> (GROUP - (GROUP >> f.log2_parts));
+    return u.fresh >> u.first == all && f.simple >> u.side & 1;
+}
+
+/* ---- rounded as IEEE asks, without the questions whether numbers are in range -----------------
+ */
+
+TQI_ENCODE_INLINE float sqrt_in_range(float x) {
+    float r;
+    asm volatile("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    float s = x * r;
+    return fmaf(fmaf(-s, s, x), r * 0.5f, s);
+}
+
+TQI_ENCODE_INLINE float reciprocal_in_range(float x) {
+    float r;
+    asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return fmaf(fmaf(-x, r, 1.0f), r, r);
+}
+
+TQI_ENCODE_INLINE float quotient_in_range(float a, float b) {
+    float r;
+    asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+    r = fmaf(fmaf(-b, r, 1.0f), r, r);
+    float q = a * r;
+    q = fmaf(fmaf(-b, q, a), r, q);
+    return fmaf(fmaf(-b, q, a), r, q);
+}
+
+/* ---- a round: rows in the slot to words in the room -------------------------------------------
+ */
+
+/* Rows of a warp once more, with care; rare. Stores their gains as well. */
+template <class R, class S>
+__device__ __noinline__ void encode_again(const FastEncodeJob &f, Unit u, uint32_t token,
+                                          const WarpRoom room) {
+    RowPlace p = {u.row + token, part_of_lane<R>(), u.head, true};
+    OpenGain gain = {};
+    float x[R::N];
+#pragma unroll
+    for (int i = 0; i < R::N; i++)
+        x[i] = 0; /* out of range, so they are loaded again */
+    encode_rows<R, S>(f, u, p, token, 0, room, x, &gain);
+    if (gain.open)
+        store_gain(f, u, gain.token, gain.parts, gain.exponent);
+}
+
+/* Rotated rows with the norm's inverse to words of the stage; the sum of their squares. */
+template <class R, class S, int BITS>
+TQI_ENCODE_INLINE uint32_t code_whole(const FastBook &b, float scaled, float inv, const float *x,
+                                      uint32_t *to) {
+    constexpr int H = BITS == 8 ? 2 : 1;
+    uint32_t w[R::CHUNKS * H], squares = 0;
+    if constexpr (BITS == 8)
+        quantize_8<R>(x, w, &squares);
+    else if constexpr (BITS == 4)
+        quantize_4<R>(x, inv, b, scaled, &squares, w);
+    else
+        quantize_few_bits<R, BITS>(x, inv, b, &squares, w);
+#pragma unroll
+    for (int h = 0; h < H; h++)
+#pragma unroll
+        for (int c = 0; c < R::CHUNKS; c++)
+            to[(h * (R::D / 8) + c * R::L) * S::PITCH] = w[c * H + h];
+    return row_sum<R>(squares);
+}
+
+TQI_ENCODE_INLINE void store_whole_gain(const FastEncodeJob &f, const Unit &u, uint32_t token,
+                                        float norm, uint32_t squares) {
+    const Side &s = f.job.side[u.side];
+    float gain = quotient_in_range(norm * s.gain_factor, sqrt_in_range((float)squares));
+    uint8_t *at = u.blob + s.layout.gains + (u.slot + token) * 2;
+    if (u.side == TQI_SIDE_V)
+        *(__nv_bfloat16 *)at = __float2bfloat16_rn(gain);
+    else
+        *(__half *)at = __float2half_rn(fminf(gain, 65504.0f));
+}
+
+/* ---- units -------------------------------------------------------------------------------------
+ */
+
+/* Where a lane's pieces of a round lie from its first row on; whole rows a time. */
+template <class R> TQI_ENCODE_INLINE int64_t lane_offset(int64_t stride) {
+    constexpr uint32_t PIECES = R::D / 8;
+    uint32_t lane = threadIdx.x % 32;
+    return 32 % PIECES == 0 ? lane / PIECES * stride + lane % PIECES * 16 : 0;
+}
+
+/* Starts to copy the rows of a round; `from` is the first, with the lane's offset. */
+template <class R>
+TQI_ENCODE_INLINE void fill_whole(const uint8_t *from, int64_t stride, uint8_t *slot) {
+    constexpr uint32_t PIECES = R::D / 8, PITCH = PIECES * 16 + 16;
+    if constexpr (32 % PIECES == 0) {
+        constexpr int AT_ONCE = 32 / PIECES;
+        slot += lane_offset<R>(PITCH);
+#pragma unroll
+        for (int i = 0; i < R::ROWS; i += AT_ONCE, from += AT_ONCE * stride)
+            copy16_async(slot + i * PITCH, from);
+    } else {
+        copy_rows<R, PIECES, true>(from, stride, ~0u, slot);
+    }
+}
+
+/* A round of a unit; refill() is called when its rows have been read from the slot. A lane keeps
+ * the norm and squares of a row of its own. */
+template <class R, class S, int BITS, class Refill>
+TQI_ENCODE_INLINE void encode_round(const FastEncodeJob &f, const Unit &u, uint32_t round,
+                                    const uint8_t *row, const WarpRoom &room, float scaled,
+                                    float *norm, uint32_t *squares, const Refill &refill) {
+    uint32_t part = part_of_lane<R>();
+    float x[R::N];
+    wait_copies();
+    __syncwarp();
+    if (f.job.rows[u.side].dtype == TQ_BF16)
+        load_chunks<R, TQ_BF16, true>(row, room.flips, nullptr, part, x);
+    else
+        load_chunks<R, TQ_F16, true>(row, room.flips, nullptr, part, x);
+    __syncwarp();
+    refill();
+    float sum = sum_squares<R>(x), root = sqrt_in_range(sum);
+    float inv = BITS == 8 ? 0 : reciprocal_in_range(root); /* on their way meanwhile */
+    rotate_row<R>(room.exchange, part, x);
+    if (__any_sync(~0u, !in_range(sum))) {
+        Unit copy = u; /* so that u need not have an address */
+        encode_again<R, S>(f, copy, u.first + round * R::ROWS + row_of_lane<R>(), room);
+        *squares = part == round ? 0 : *squares;
+        return;
+    }
+    uint32_t *to = room.stage + part * S::PITCH + u.first + round * R::ROWS + row_of_lane<R>();
+    uint32_t sum_of_squares = code_whole<R, S, BITS>(f.book[u.side], scaled, inv, x, to);
+    if (part == round) {
+        *norm = root;
+        *squares = sum_of_squares;
+    }
+}
+
+/* A unit and those of further heads behind it; next() is called when the last rows have been
+ * read from the slot. */
+template <class R, class S, int BITS, class Next>
+TQI_ENCODE_INLINE void encode_whole(const FastEncodeJob &f, Unit &u, uint32_t head_end,
+                                    uint8_t *slot, const WarpRoom &room, const Next &next) {
+    const uint32_t rounds = GROUP / R::ROWS >> f.log2_parts;
+    const int64_t stride = f.job.rows[u.side].token_stride * 2;
+    const uint8_t *row = slot + row_of_lane<R>() * pitch_of<R>(TQ_F16);
+    float scaled = BITS == 4 ? room.scaled[8 * u.side + threadIdx.x % 8] : 0;
+    for (;;) {
+        const bool near = u.head + 1 < head_end;
+        const uint8_t *from = u.from + u.first * stride + lane_offset<R>(stride);
+        const uint8_t *behind = from + head_bytes(f, u);
+        uint32_t part = part_of_lane<R>(), squares = 0;
+        float norm = 0;
+#pragma unroll 1
+        for (uint32_t round = 0; round < rounds; round++) {
+            auto refill = [&]() {
+                const bool last = round + 1 == rounds;
+                from = last ? behind : from + R::ROWS * stride;
+                if (last && !near)
+                    next();
+                else
+                    fill_whole<R>(from, stride, slot);
+            };
+            encode_round<R, S, BITS>(f, u, round, row, room, scaled, &norm, &squares, refill);
+        }
+        if (part < rounds && squares)
+            store_whole_gain(f, u, u.first + part * R::ROWS + row_of_lane<R>(), norm, squares);
+        __syncwarp();
+        store_words<S, R::D, BITS, true>(f, u, room);
+        __syncwarp();
+        if (!near)
+            return;
+        to_next_head(f, &u);
+    }
+}
+
+} /* namespace tqi */
+
+#endif
