@@ -50,19 +50,22 @@ def table(head, lines):
     return out + ["| %s |" % " | ".join(line) for line in lines]
 
 
+# In the order of the tables.
+LEVELS = {"amx": "AMX", "avx512": "AVX-512", "avxvnni": "AVX-VNNI", "avx2": "AVX2", "i8mm": "i8mm",
+          "neon": "NEON", "ref": "reference", "ggml": "ggml"}
+
+
 def kinds(rows):
     """(level, variant) in the order of the run."""
     seen = []
     for r in rows:
         if (r["level"], r["variant"]) not in seen:
             seen.append((r["level"], r["variant"]))
-    return sorted(seen, key=lambda k: ["amx", "avx512", "avx2", "neon", "ref", "ggml"].index(k[0]))
+    return sorted(seen, key=lambda k: list(LEVELS).index(k[0]))
 
 
 def name_of(level, variant):
-    level = {"amx": "AMX", "avx512": "AVX-512", "avx2": "AVX2", "neon": "NEON",
-             "ref": "reference"}.get(level, level)
-    return "%s `%s`" % (level, variant)
+    return "%s `%s`" % (LEVELS[level], variant)
 
 
 def decode_table(rows, threads):
@@ -122,20 +125,22 @@ def append_table(rows, threads):
 
 def chart(folder, rows, threads):
     """The files written."""
-    tiled = {r["variant"] for r in pick(rows, level="amx")}
-    decode = [r for r in pick(rows, what="decode", threads=threads) if r["level"] != "avx2"
-              and not (r["level"] == "avx512" and r["variant"] in tiled)]
+    decode = [r for r in pick(rows, what="decode", threads=threads)
+              if r["level"] not in ("avx2", "avxvnni")]
     best = [r for r in decode if (r["level"] == "ggml" and r["variant"] in PEERS)
             or (r["level"] not in ("ggml", "ref") and r["variant"] in CHARTED)]
 
     def lines(key, value, **fixed):
+        """By library and variant, of every point the fastest level."""
         series = {}
         for level, variant in kinds(best):
             name = ("ggml " if level == "ggml" else "") + variant
-            points = {r[key]: r[value] for r in pick(best, level=level, variant=variant, **fixed)}
-            if len(points) > 1:
-                series[name] = sorted(points.items())
-        return series
+            points = series.setdefault(name, {})
+            for r in pick(best, level=level, variant=variant, **fixed):
+                if r[key] not in points or r["ms"] < points[r[key]]["ms"]:
+                    points[r[key]] = r
+        return {name: sorted((x, r[value]) for x, r in points.items())
+                for name, points in series.items() if len(points) > 1}
     plots = [("cpu_context.svg", "Decode attention, head dim 128, group 4, %d threads" % threads,
               "tokens of context", "milliseconds a call", True,
               lines("context", "ms", dim=128, group=4)),
