@@ -167,9 +167,9 @@ static void bench_variant(const tq_variant_info *v, size_t level, const struct s
     char mine[16], other[16];
     runs(v, level, shape, mine);
     int slow = strcmp(mine, "ref") == 0;
-    int again = level > 0 && strcmp(mine, levels[level].name) != 0;
+    int again = 0;
     if (level > 0 && (!selected || is_listed(selected, levels[level - 1].name)))
-        again |= strcmp(mine, runs(v, level - 1, shape, other)) == 0;
+        again = strcmp(mine, runs(v, level - 1, shape, other)) == 0;
     open_context(&s, level);
     if (!again) { /* else it is what the level before has shown */
         if (slow && s.shape.context > SLOW_CONTEXT)

@@ -110,7 +110,7 @@ static const char *advice_of(const struct candidate *c, const tq_recommend_query
     if (c->k->kind == TQI_KIND_F16BIT)
         return "nothing smaller keeps these limits";
     if (c->k->kind == TQI_KIND_FP8 && q->device == TQ_DEVICE_CPU)
-        return "the least error within the budget, on a CPU at about the speed of 16 bits, since "
+        return "the least error within the budget, on a CPU little faster than 16 bits, since "
                "e4m3 has to be converted";
     return "the least error within the budget";
 }

@@ -19,8 +19,8 @@ static const struct advice pinned[] = {
     {128, 16000, 0, 0, 0, TQ_VARIANT_INT8, "int8"},
     {64, 0, 0, 0, 0, TQ_VARIANT_INT8, "8.25 bits"},
     /* Memory is short, and shorter. */
-    {128, 8100, 0, 0, 0, TQ_VARIANT_FP8, "on a CPU at about the speed of 16 bits"},
-    {128, 6200, 0, 0, 0, TQ_VARIANT_K8V4, "on a CPU at about the speed of 16 bits"},
+    {128, 8100, 0, 0, 0, TQ_VARIANT_FP8, "on a CPU little faster than 16 bits"},
+    {128, 6200, 0, 0, 0, TQ_VARIANT_K8V4, "on a CPU little faster than 16 bits"},
     {128, 4200, 0, 0, 0, TQ_VARIANT_4BIT_NC, "4.12 bits"},
     {128, 4200, 0, 0, 0, TQ_VARIANT_4BIT_NC, "3.9 times fewer to read"},
     {128, 4000, 0, 0, 0, TQ_VARIANT_K3V4_NC, "fit them before"},
