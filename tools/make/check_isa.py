@@ -51,10 +51,10 @@ def wrong(level, line):
     return bool(level is None and words and ABOVE.match(words[0]))
 
 
-def scan(path):
-    """(level, instructions, messages) of an object."""
+def scan(objdump, path, wrong_at):
+    """(level, instructions, messages) of an object; wrong_at(level, instruction) tells."""
     level = level_of(path)
-    text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", path], check=True,
+    text = subprocess.run([objdump, "-d", "--no-show-raw-insn", path], check=True,
                           capture_output=True, text=True).stdout
     count, messages, function = 0, [], "?"
     for line in text.splitlines():
@@ -64,7 +64,7 @@ def scan(path):
         if not match:
             continue
         count += 1
-        if wrong(level, match.group(1)):
+        if wrong_at(level, match.group(1)):
             messages.append("%s: %s: %s" % (path, function, match.group(1)))
     return level, count, messages
 
@@ -104,13 +104,11 @@ def self_test():
     return ["self-test: %s" % line for line in wrongly]
 
 
-def main():
-    messages = self_test()
-    with open(sys.argv[1]) as lib_mk, open(sys.argv[2]) as cpuid:
-        messages += unasked(lib_mk.read(), cpuid.read())
+def report(objdump, paths, wrong_at, messages):
+    """Prints these messages, those of the objects and the counts; the exit status."""
     counts = {}
-    for path in sys.argv[3:]:
-        level, count, found = scan(path)
+    for path in paths:
+        level, count, found = scan(objdump, path, wrong_at)
         counts[level or "common"] = counts.get(level or "common", 0) + count
         messages += found
     for message in messages[:40]:
@@ -120,6 +118,13 @@ def main():
     print("instructions: %s; %d above their level"
           % (", ".join("%s %d" % item for item in sorted(counts.items())), len(messages)))
     return 1 if messages else 0
+
+
+def main():
+    messages = self_test()
+    with open(sys.argv[1]) as lib_mk, open(sys.argv[2]) as cpuid:
+        messages += unasked(lib_mk.read(), cpuid.read())
+    return report("objdump", sys.argv[3:], wrong, messages)
 
 
 if __name__ == "__main__":

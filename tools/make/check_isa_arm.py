@@ -8,7 +8,6 @@ flags allow, those of i8mm also matrix multiplications. The flags must be asked 
 Checks itself first.
 """
 import re
-import subprocess
 import sys
 
 import check_isa
@@ -31,23 +30,6 @@ def wrong(level, line):
     if MATRIX.match(line):
         return level != "i8mm"
     return level is None and bool(ABOVE_BASE.match(line))
-
-
-def scan(objdump, path):
-    """(level, instructions, messages) of an object."""
-    level, count, messages, function = check_isa.level_of(path), 0, [], "?"
-    text = subprocess.run([objdump, "-d", "--no-show-raw-insn", path], check=True,
-                          capture_output=True, text=True).stdout
-    for line in text.splitlines():
-        if line.endswith(">:"):
-            function = line.split("<")[-1][:-2]
-        match = re.match(r"\s*[0-9a-f]+:\t(.+)$", line)
-        if not match:
-            continue
-        count += 1
-        if wrong(level, match.group(1)):
-            messages.append("%s: %s: %s" % (path, function, match.group(1)))
-    return level, count, messages
 
 
 def unasked(lib_mk, cpuid):
@@ -81,18 +63,7 @@ def main():
     messages = self_test()
     with open(sys.argv[2]) as lib_mk, open(sys.argv[3]) as cpuid:
         messages += unasked(lib_mk.read(), cpuid.read())
-    counts = {}
-    for path in sys.argv[4:]:
-        level, count, found = scan(sys.argv[1], path)
-        counts[level or "common"] = counts.get(level or "common", 0) + count
-        messages += found
-    for message in messages[:40]:
-        print(message)
-    if not counts.get("common"):
-        messages.append("no common code")
-    print("instructions: %s; %d above their level"
-          % (", ".join("%s %d" % item for item in sorted(counts.items())), len(messages)))
-    return 1 if messages else 0
+    return check_isa.report(sys.argv[1], sys.argv[4:], wrong, messages)
 
 
 if __name__ == "__main__":
