@@ -40,12 +40,11 @@ static inline void tqk_prefetch_gains_avx512(const struct tqi_layout *v,
         _mm_prefetch((const char *)next + v->gains - v->tokens * 2 + i, _MM_HINT_T0);
 }
 
-/* Asks for n lines for every word of a loop that takes as many: in even steps, since lines on
- * their way keep the first level from taking in others, and into the first level, which a line
- * then enters once. */
-TQK_INLINE void tqk_ahead_lines_avx512(const uint8_t *ahead, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        _mm_prefetch((const char *)ahead + (size_t)64 * i, _MM_HINT_T0);
+/* Asks for line i of those that a step of a loop takes, into the first level, which a line then
+ * enters once. One at a time, between multiplications: several in a row wait for one another's
+ * places on the way to memory, and everything behind them with them. */
+TQK_INLINE void tqk_ahead_line_avx512(const uint8_t *ahead, uint32_t i, __m512i *before) {
+    __asm__ volatile("prefetcht0 %1" : "+v"(*before) : "m"(ahead[(size_t)64 * i]));
 }
 
 TQK_INLINE __m512i tqk_line_avx512(const struct tqk_codes_avx512 *c, uint32_t slab, size_t at) {
