@@ -35,14 +35,12 @@ TQK_INLINE void decode(const struct job *j, enum tqk_source_avx512 source, bool 
     size_t at[4];
     codes.lanes = whole ? 0xffff : 0x00ff;
     const uint8_t *ahead = codes.ahead + column * j->ahead_bytes;
-    const uint32_t some = (uint32_t)(j->ahead_bytes / groups);
     TQK_UNROLL
     for (uint32_t i = 0; i < 4; i++) {
         at[i] = q.at[i] + (plain ? (word + q.word[i]) * codes.slab : 0);
         TQK_KEEP_ADDRESS(at[i]);
     }
     for (uint32_t g = 0; g < groups; g++) {
-        ahead = tqk_ahead_amx(ahead, some);
         __m512i x[4], y[2];
         if (plain && whole) {
             const uint8_t *line[4] = {codes.at + at[0], codes.at + at[1], codes.at + at[2],
@@ -58,11 +56,14 @@ TQK_INLINE void decode(const struct job *j, enum tqk_source_avx512 source, bool 
         }
         TQK_UNROLL
         for (uint32_t t = 0; t < octets; t++) {
+            if (t < tqk_lines_avx512(source))
+                tqk_ahead_line_avx512(ahead, codes.far, t, &x[t]);
             tqk_expand_avx512(&table, source, 1, x[t], y);
             _mm512_store_si512(to + t * 2 * TQK_LINE_AMX, y[0]);
             if (halves == 1)
                 _mm512_store_si512(to + (t * 2 + 1) * TQK_LINE_AMX, y[1]);
         }
+        ahead += (size_t)64 * tqk_lines_avx512(source);
         word += per_lane;
         codes.at += step;
         to += halves == 1 ? octets * 2 * TQK_LINE_AMX

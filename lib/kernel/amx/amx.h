@@ -49,15 +49,6 @@ TQK_INLINE __m512i tqk_sums_of_amx(const uint8_t *sums, uint32_t r) {
     return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low);
 }
 
-/* Asks for the next bytes in address order, into the first level: tiles wait for their loads at
- * once, so that the way from the second level shows. A few lines at a time: there is room for 16 on
- * their way, and loads wait when it is taken. */
-TQK_INLINE const uint8_t *tqk_ahead_amx(const uint8_t *ahead, uint32_t bytes) {
-    for (uint32_t i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)ahead + i, _MM_HINT_T0);
-    return ahead + bytes;
-}
-
 /* Formats with kernels of this level for keys and values. */
 static inline bool tqk_is_tiled_amx(const struct tqi_rows *rows) {
     return tqk_is_integer(rows) && !rows->format->sketch;

@@ -58,9 +58,7 @@ TQK_INLINE void decode(const struct job *j, enum tqk_source_avx512 source, uint3
     codes.lanes = 0xffff; /* lines of keys are whole */
     codes.at += plain ? at + word * codes.slab : 0;
     const uint8_t *ahead = codes.ahead + (size_t)token * j->ahead_bytes;
-    const uint32_t some = (uint32_t)(16 * j->ahead_bytes / words);
     for (uint32_t w = 0; w < words; w++) {
-        ahead = tqk_ahead_amx(ahead, some);
         __m512i x[4], y[2];
         if (plain) {
             const uint8_t *line[4] = {codes.at, codes.at + 64, codes.at + 128, codes.at + 192};
@@ -75,11 +73,14 @@ TQK_INLINE void decode(const struct job *j, enum tqk_source_avx512 source, uint3
         }
         TQK_UNROLL
         for (uint32_t t = 0; t < 4; t++) {
+            if (t < tqk_lines_avx512(source))
+                tqk_ahead_line_avx512(ahead, codes.far, t, &x[t]);
             tqk_expand_avx512(&table, source, 1, x[t], y);
             _mm512_store_si512(to + t * 2 * TQK_LINE_AMX, y[0]);
             if (tqk_operands_avx512(source) == 2)
                 _mm512_store_si512(to + (t * 2 + 1) * TQK_LINE_AMX, y[1]);
         }
+        ahead += (size_t)64 * tqk_lines_avx512(source);
         /* Words of int8 are the first and the second half of eight dims in turn. */
         to += source != TQK_INT8 ? 8 * TQK_LINE_AMX : w % 2 ? 7 * TQK_LINE_AMX : TQK_LINE_AMX;
     }

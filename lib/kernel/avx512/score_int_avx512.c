@@ -158,7 +158,7 @@ TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const 
         TQK_UNROLL
         for (uint32_t t = 0; t < 4; t++) {
             if (t < tqk_lines_avx512(source))
-                tqk_ahead_line_avx512(codes.ahead, t, &x[t]);
+                tqk_ahead_line_avx512(codes.ahead, codes.far, t, &x[t]);
             multiply(&table, source, x[t], query + (size_t)t * 16, query_bytes, rows, high, low);
         }
         codes.ahead += codes.ahead_step;
