@@ -40,8 +40,6 @@ TQK_INLINE void decode(const struct job *j, const struct tqk_table_avx512 *table
     }
     for (uint32_t g = 0; g < groups; g++) {
         __m512i x[4], y[2];
-        tqk_ahead_lines_avx512(codes.ahead, tqk_lines_avx512(source));
-        codes.ahead += codes.ahead_step;
         if (plain && whole) {
             const uint8_t *line[4] = {from[0] + on, from[1] + on, from[2] + on, from[3] + on};
             tqk_load_transposed_avx512(line, x);
@@ -55,11 +53,14 @@ TQK_INLINE void decode(const struct job *j, const struct tqk_table_avx512 *table
         }
         TQK_UNROLL
         for (uint32_t t = 0; t < octets; t++) {
+            if (t < tqk_lines_avx512(source))
+                tqk_ahead_line_avx512(codes.ahead, codes.far, t, &x[t]);
             tqk_expand_avx512(table, source, 1, x[t], y);
             _mm512_store_si512(to + t * 2 * TQK_LINE_AMX, y[0]);
             if (halves == 1)
                 _mm512_store_si512(to + (t * 2 + 1) * TQK_LINE_AMX, y[1]);
         }
+        codes.ahead += codes.ahead_step;
         word += per_lane;
         on += per_lane * codes.slab;
         to += halves == 1 ? octets * 2 * TQK_LINE_AMX

@@ -71,8 +71,6 @@ TQK_INLINE void decode(struct walk *at, const struct tqk_table_avx512 *table,
     const bool plain = source == TQK_LM4 || source == TQK_INT8;
     for (uint32_t w = 0; w < words; w++) {
         __m512i x[4], y[2];
-        tqk_ahead_lines_avx512(at->codes.ahead, tqk_lines_avx512(source));
-        at->codes.ahead += tqk_lines_avx512(source) * 64;
         if (plain) {
             const uint8_t *from = at->codes.at;
             const uint8_t *line[4] = {from, from + 64, from + 128, from + 192};
@@ -88,11 +86,14 @@ TQK_INLINE void decode(struct walk *at, const struct tqk_table_avx512 *table,
         }
         TQK_UNROLL
         for (uint32_t t = 0; t < 4; t++) {
+            if (t < tqk_lines_avx512(source))
+                tqk_ahead_line_avx512(at->codes.ahead, at->codes.far, t, &x[t]);
             tqk_expand_avx512(table, source, 1, x[t], y);
             _mm512_store_si512(to + t * 2 * TQK_LINE_AMX, y[0]);
             if (tqk_operands_avx512(source) == 2)
                 _mm512_store_si512(to + (t * 2 + 1) * TQK_LINE_AMX, y[1]);
         }
+        at->codes.ahead += (size_t)64 * tqk_lines_avx512(source);
         /* Words of int8 are the first and the second half of eight dims in turn. */
         to += source != TQK_INT8 ? 8 * TQK_LINE_AMX : w % 2 ? 7 * TQK_LINE_AMX : TQK_LINE_AMX;
     }

@@ -73,8 +73,6 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool who
     }
     for (uint32_t g = 0; g < groups; g++) {
         __m512i x[2][4];
-        tqk_ahead_lines_avx512(codes.ahead, n * tqk_lines_avx512(source));
-        codes.ahead += n * codes.ahead_step;
         TQK_UNROLL
         for (uint32_t i = 0; i < 4 * n; i++) {
             x[i / 4][i % 4] =
@@ -89,8 +87,13 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool who
         TQK_UNROLL
         for (uint32_t t = 0; t < octets; t++) {
             __m512i words[2] = {x[0][t], n == 2 ? x[1][t] : x[0][t]};
+            for (uint32_t i = 0; i < n; i++) {
+                if (t * n + i < n * tqk_lines_avx512(source))
+                    tqk_ahead_line_avx512(codes.ahead, codes.far, t * n + i, &words[i]);
+            }
             multiply(&table, source, words, weights + (size_t)t * 8, rows, high, low);
         }
+        codes.ahead += n * codes.ahead_step;
         if (source == TQK_INT8) /* the other half of the octets */
             weights += g % 2 ? octets * 8 - 4 : 4;
         else
