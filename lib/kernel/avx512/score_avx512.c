@@ -167,8 +167,10 @@ TQK_INLINE void score(const struct tqi_rows *k, enum tqk_float_avx512 source,
     const uint32_t per_lane = l->dim_pad / 32, slabs = tqk_slabs_avx512(source);
     __mmask16 valid[TQK_DIM_LIMIT_AVX512 / 4];
     struct block b = {.queries = queries, .query_bytes = tqk_query_bytes_avx512(k)};
-    b.lines = (struct tqk_float_job_avx512){
-        .stride = (size_t)tqi_slab_lanes(l) * 4, .steps = per_lane * slabs, .lanes = 0xffff};
+    b.lines = (struct tqk_float_job_avx512){.stride = (size_t)tqi_slab_lanes(l) * 4,
+                                            .steps = per_lane * slabs,
+                                            .far = tqk_far_keys(l, tile),
+                                            .lanes = 0xffff};
     b.unit = tqk_decoded_unit_avx512(source) * (source == TQK_E4M3 ? tile->scale : 1);
     if (l->dim != l->dim_pad) {
         find_valid(source, l, valid);
