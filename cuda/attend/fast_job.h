@@ -19,6 +19,7 @@ struct FastJob {
     uint32_t planes;       /* queries become planes of e4m3 (e4m3.cuh) */
     uint32_t whole;        /* the stream kernel prepares and merges by itself */
     uint32_t *arrived;     /* [item] whole: blocks that have left their piece */
+    uint32_t shared_limit; /* bytes of a block; whole: operands are kept there where they fit */
     uint32_t page_bytes;   /* of call.pages, in 32 bits */
     float k_step;          /* of the integers of K, 1 for float formats */
     uint32_t table[2][2];  /* K, V: values of the book as bytes */
