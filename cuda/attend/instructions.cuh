@@ -114,6 +114,14 @@ TQI_INLINE void store_shared4(uint32_t at, uint32_t word) {
     asm volatile("st.shared.u32 [%0],%1;" ::"r"(at), "r"(word) : "memory");
 }
 
+TQI_INLINE void store_shared8(uint32_t at, uint64_t word) {
+    asm volatile("st.shared.u64 [%0],%1;" ::"r"(at), "l"(word) : "memory");
+}
+
+TQI_INLINE void store_shared16(uint32_t at, uint64_t a, uint64_t b) {
+    asm volatile("st.shared.v2.u64 [%0],{%1,%2};" ::"r"(at), "l"(a), "l"(b) : "memory");
+}
+
 TQI_INLINE void store_shared16(uint32_t at, float a, float b, float c, float d) {
     asm volatile("st.shared.v4.f32 [%0],{%1,%2,%3,%4};" ::"r"(at), "f"(a), "f"(b), "f"(c), "f"(d)
                  : "memory");

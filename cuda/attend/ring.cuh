@@ -66,6 +66,11 @@ template <class L, bool SPLIT> struct Ring {
             wait(1);
     }
 
+    /* Address of the bytes behind the last slot. */
+    TQI_INLINE uint32_t behind_slots() const {
+        return slots + n * L::bytes;
+    }
+
     /* All of it has been read. */
     TQI_INLINE void refill_values(const uint8_t *page) {
         __syncwarp();
