@@ -13,8 +13,7 @@ namespace tqi {
 /* A record: tokens [from, to) of every row, 16 bytes each; the shifts of the rows, 4 bytes each;
  * tokens of the sequence, 8 bytes. */
 template <int HEADS> struct EdgeRecord {
-    static constexpr uint32_t shifts = HEADS * 16, length = shifts + HEADS * 4,
-                              bytes = length + 16;
+    static constexpr uint32_t shifts = HEADS * 16, length = shifts + HEADS * 4, bytes = length + 16;
     uint32_t address; /* in shared memory, a multiple of 16 */
 
     /* A warp writes it; others that read it are for the caller to hold back. at: the item, or the

@@ -148,6 +148,14 @@ TQI_INLINE void barrier_wait(uint32_t barrier, uint32_t parity) {
                  : "memory");
 }
 
+/* One lane of a whole warp. The compiler knows that it is one: where lane == 0 is asked for, it
+ * moves the operands of a copy to uniform registers in a loop over lanes. */
+TQI_INLINE bool elected() {
+    uint32_t is;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p,0xffffffff;\nselp.u32 %0,1,0,p;\n}" : "=r"(is));
+    return is != 0;
+}
+
 TQI_INLINE uint64_t evict_first() {
     uint64_t policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0,1.0;" : "=l"(policy));
