@@ -207,7 +207,7 @@ static tq_status attend_block(State *s, const tqi_attend_job *from, const PageId
     plan.schedule = s->one.plans[KEPT_PLANS];
     plan.launch_rows = n;
     plan.overlap = s->overlap;
-    tqi_segment segment = {call.view.length, 0, n, 0, from->n_queries - first - n, 0, 0, 0};
+    tqi_segment segment = {call.view.length, 0, n, 0, from->n_queries - first - n, 0, 0, 0, 0};
     if (kept) {
         segment.front = from->exact->sinks;
         segment.back = segment.length - from->exact->start;
@@ -226,7 +226,7 @@ static tq_status attend_tiles(State *s, const tqi_attend_job *from, cudaStream_t
     *done = kernel && takes_tiles(from->n_queries, from->call.group);
     if (!*done)
         return TQ_OK;
-    job.segment = tqi_segment{view.length, 0, from->n_queries, 0, 0, 0, 0, 0};
+    job.segment = tqi_segment{view.length, 0, from->n_queries, 0, 0, 0, 0, 0, 0};
     job.table = s->table;
     job.most_tiles = row_tiles(from->n_queries, from->call.group);
     TQI_TRY(upload_table(view.pages, tqi_ceil(view.length, view.page_tokens), s->table, stream));

@@ -13,8 +13,15 @@ uint32_t write_segments(const StepImage &image, const tqi_step_seq &seq, uint32_
     for (uint32_t first = 0, count; first < seq.n_query; first += count) {
         uint32_t row = seq.query_row + first;
         count = (uint32_t)tqi_least(seq.n_query - first, block - row % block);
-        segments[n] = tqi_segment{seq.length + seq.n_append,   ids,   count,        row,
-                                  seq.n_query - first - count, tiled, hidden.front, hidden.back};
+        segments[n] = tqi_segment{seq.length + seq.n_append,
+                                  ids,
+                                  count,
+                                  row,
+                                  seq.n_query - first - count,
+                                  tiled,
+                                  seq.n_append,
+                                  hidden.front,
+                                  hidden.back};
         for (uint32_t i = 0; i < count; i++)
             row_segment[row + i] = n;
         n++;
@@ -25,7 +32,8 @@ uint32_t write_segments(const StepImage &image, const tqi_step_seq &seq, uint32_
 /* All query tokens of a sequence in tiles. */
 uint32_t write_tiles(RowTile *to, const tqi_step_seq &seq, uint32_t ids, uint32_t group,
                      uint32_t n) {
-    tqi_segment segment = {seq.length + seq.n_append, ids, seq.n_query, seq.query_row, 0, 1, 0, 0};
+    tqi_segment segment = {
+        seq.length + seq.n_append, ids, seq.n_query, seq.query_row, 0, 1, seq.n_append, 0, 0};
     for (uint64_t row = 0; row < (uint64_t)seq.n_query * group; row += TILE_ROWS)
         to[n++] = RowTile{segment, (uint32_t)row, {0, 0, 0}};
     return n;

@@ -28,14 +28,15 @@
 enum { TQI_FIXED_PARTS = 16, TQI_FIXED_TOKENS = 2048 };
 
 struct tqi_segment {
-    uint64_t length;    /* tokens of the sequence */
-    int64_t ids;        /* of its first page in the table */
-    uint32_t n_queries; /* not 0 */
-    uint32_t query_row; /* of its first query in the callers' arrays */
-    uint32_t behind;    /* query tokens of the sequence behind the last of the segment */
-    uint32_t tiled;     /* its sequence has so many rows that prefill kernels can take them */
-    uint64_t front;     /* the first tokens, which are kept in 16 bits and seen there, */
-    uint64_t back;      /* and the last ones */
+    uint64_t length;     /* tokens of the sequence */
+    int64_t ids;         /* of its first page in the table */
+    uint32_t n_queries;  /* not 0 */
+    uint32_t query_row;  /* of its first query in the callers' arrays */
+    uint32_t behind;     /* query tokens of the sequence behind the last of the segment */
+    uint32_t tiled : 1;  /* its sequence has so many rows that prefill kernels can take them */
+    uint32_t n_new : 31; /* tokens at the end that kernels behind the plan may write */
+    uint64_t front;      /* the first tokens, which are kept in 16 bits and seen there, */
+    uint64_t back;       /* and the last ones */
 };
 
 /* What decides how a launch is cut, beside the segments. */

@@ -308,9 +308,11 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     const Item i = enter_item(job, work.segment, work.item, s);
     if (at < division.n_workers)
         whole.keep(job, i, s);
-    wait_for_last_kernel();
+    if (!are_old(s, i.first_tile + work.tile + warp + (ring.n - 1) * job.warps))
+        wait_for_last_kernel();
     for (uint32_t n = 0; n < ring.n; n++)
         ring.request(fetch.next());
+    wait_for_last_kernel();
     allow_next_kernel();
     if (at >= division.n_workers)
         return;

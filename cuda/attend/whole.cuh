@@ -55,6 +55,12 @@ TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item) 
     return enter_item(job, segment, item, s);
 }
 
+/* Whether pages up to `page`, counted from page 0, were in place before the plan was made, and so
+ * whatever the kernel in front writes. */
+TQI_INLINE bool are_old(const tqi_segment &s, uint32_t page) {
+    return ((uint64_t)page + 1) * FAST_TOKENS + s.n_new <= s.length;
+}
+
 /* Head dims whose rows fit into the registers of a group of lanes. */
 __host__ __device__ constexpr bool is_whole(int dim) {
     return dim == 64 || dim == 128 || dim == 256;

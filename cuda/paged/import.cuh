@@ -43,17 +43,19 @@ __device__ inline void write_segment(const ImportJob &job, const Rows &r, uint32
     uint32_t begin = i ? block * job.block_rows : r.first;
     uint64_t next = ((uint64_t)block + 1) * job.block_rows;
     uint32_t last = next < end ? (uint32_t)next : end;
-    job.step.segments[r.at + i] = tqi_segment{r.length,     (int64_t)r.seq * job.seqs.table_stride,
-                                              last - begin, begin,
-                                              end - last,   r.n_tiles != 0};
+    job.step.segments[r.at + i] =
+        tqi_segment{r.length,          (int64_t)r.seq * job.seqs.table_stride,
+                    last - begin,      begin,
+                    end - last,        r.n_tiles != 0,
+                    (uint32_t)r.length};
 }
 
 /* Tile i of a sequence. */
 __device__ inline void write_tile(const ImportJob &job, const Rows &r, uint32_t i) {
-    job.tiles[r.tile_at + i] =
-        RowTile{tqi_segment{r.length, (int64_t)r.seq * job.seqs.table_stride, r.n, r.first, 0, 1},
-                i * TILE_ROWS,
-                {0, 0, 0}};
+    job.tiles[r.tile_at + i] = RowTile{tqi_segment{r.length, (int64_t)r.seq * job.seqs.table_stride,
+                                                   r.n, r.first, 0, 1, (uint32_t)r.length},
+                                       i * TILE_ROWS,
+                                       {0, 0, 0}};
 }
 
 __device__ inline void write_row(const ImportJob &job, const Rows &r, uint32_t i) {

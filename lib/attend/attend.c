@@ -16,6 +16,7 @@
 /* A worker's memory. */
 struct workspace {
     char *queries, *scores, *scratch;
+    char *states; /* [kv head of the task][row] */
     double *out, *other;
     double *shift; /* [row] of softcap */
     float *row;
@@ -26,13 +27,15 @@ static struct workspace workspace_of(const struct tqi_attend_plan *p, uint32_t w
     w.queries = p->workers + worker * p->worker_bytes;
     w.scores = w.queries + TQI_TILE_ROWS * p->query_bytes;
     w.scratch = w.scores + p->scores_bytes;
-    w.out = (double *)(void *)(w.scratch + p->scratch_bytes);
+    w.states = w.scratch + p->scratch_bytes;
+    w.out = (double *)(void *)(w.states + TQI_TILE_ROWS * p->state_bytes);
     w.other = w.out + p->job->call.layer->v.layout.dim;
     w.shift = w.other + p->job->call.layer->v.layout.dim;
     w.row = (float *)(void *)(w.shift + TQI_TILE_ROWS);
     return w;
 }
 
+/* Where the states of a split are left for joining. */
 static char *state_of(const struct tqi_attend_plan *p, const struct tqi_piece *piece, uint32_t head,
                       uint32_t split, uint32_t row) {
     size_t index = ((size_t)head * piece->n_splits + split) * piece->rows + row;
@@ -129,7 +132,7 @@ static void attend_page(const struct tqi_attend_plan *p, struct workspace *w, co
         level->softcap(w->scores, page_tokens, shift, t->n_rows, n, scale, p->job->call.softcap);
         scale = 1;
     }
-    char *states = state_of(p, t->piece, head, t->split, t->first_row);
+    char *states = w->states + (size_t)(head - t->head) * t->n_rows * p->state_bytes;
     level->softmax(states, p->state_bytes, w->scores, page_tokens, spans, t->n_rows, n, scale);
     tile.scale = layer->v_scale ? layer->v_scale[head] : 1;
     level->accumulate[layer->v.format->id].run(&layer->v, &tile, w->scores, t->n_rows, page_tokens,
@@ -192,8 +195,9 @@ static void start_head(const struct tqi_attend_plan *p, struct workspace *w, con
                        uint32_t head) {
     const struct tqi_layer *layer = t->part->layer;
     char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->query_bytes;
+    char *states = w->states + (size_t)(head - t->head) * t->n_rows * p->state_bytes;
     for (uint32_t r = 0; r < t->n_rows; r++) {
-        t->level->state_clear(&layer->v, state_of(p, t->piece, head, t->split, t->first_row + r));
+        t->level->state_clear(&layer->v, states + r * p->state_bytes);
         if (t->from >= t->to)
             continue;
         if (p->job->call.softcap > 0)
@@ -269,7 +273,9 @@ static void finish_row(const struct tqi_attend_plan *p, const struct tqi_piece *
 
 /* ---- tasks ------------------------------------------------------------------------------- */
 
-/* Task of (kv heads, tile, split): fills the states of its rows. Where there is but one split
+/* Task of (kv heads, tile, split): fills the states of its rows, in memory of the worker while
+ * pages change them, since those of the next split lie side by side with them and another
+ * worker's writes there would be fetched along. Where there is but one split
  * the rows are finished as well. */
 static void walk(void *arg, uint32_t index, uint32_t worker) {
     const struct tqi_attend_plan *p = arg;
@@ -284,6 +290,9 @@ static void walk(void *arg, uint32_t index, uint32_t worker) {
         for (uint32_t h = 0; h < t.n_heads; h++)
             attend_page(p, &w, &t, page, t.head + h);
     tqi_level_leave(t.level);
+    for (uint32_t h = 0; h < t.n_heads; h++)
+        memcpy(state_of(p, t.piece, t.head + h, t.split, t.first_row),
+               w.states + (size_t)h * t.n_rows * p->state_bytes, t.n_rows * p->state_bytes);
     if (t.piece->n_splits > 1)
         return;
     for (uint32_t h = 0; h < t.n_heads; h++)

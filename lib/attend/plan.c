@@ -2,6 +2,10 @@
 
 #include <string.h>
 
+/* Between workers: hardware fetches ahead of what it sees a thread read, up to a page's end, and
+ * what another thread writes there would travel to and fro. */
+enum { APART_BYTES = 4096 };
+
 /* ---- sizes ------------------------------------------------------------------------------- */
 
 static void raise(size_t *size, size_t to) {
@@ -27,11 +31,12 @@ static void measure(struct tqi_attend_plan *p, const struct tqi_layer *layer) {
     measure_form(p, layer);
     if (layer->exact)
         measure_form(p, layer->exact);
-    p->worker_bytes =
-        tqi_align_up(TQI_TILE_ROWS * p->query_bytes + p->scores_bytes + p->scratch_bytes +
-                         (2 * layer->v.layout.dim + TQI_TILE_ROWS) * sizeof(double) +
-                         layer->k.layout.dim * sizeof(float),
-                     TQI_ALIGNMENT);
+    p->worker_bytes = tqi_align_up(TQI_TILE_ROWS * (p->query_bytes + p->state_bytes) +
+                                       p->scores_bytes + p->scratch_bytes +
+                                       (2 * layer->v.layout.dim + TQI_TILE_ROWS) * sizeof(double) +
+                                       layer->k.layout.dim * sizeof(float),
+                                   TQI_ALIGNMENT) +
+                      APART_BYTES;
 }
 
 void tqi_attend_measure(const struct tqi_layer *layer, struct tqi_attend_sizes *sizes) {

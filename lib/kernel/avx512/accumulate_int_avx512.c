@@ -11,7 +11,7 @@
 struct job {
     struct tqk_codes_avx512 codes;
     struct tqk_table_avx512 table;
-    struct tqk_weights_avx512 weights;
+    const struct tqk_weights_avx512 *weights;
     char *states;
     size_t state_bytes;
     uint32_t per_lane;            /* words of a lane */
@@ -40,7 +40,7 @@ TQK_INLINE void multiply(const struct tqk_table_avx512 *table, enum tqk_source_a
         for (uint32_t r = 0; r < rows; r++) {
             const uint8_t *from = weights + (size_t)r * TQK_WEIGHTS_BYTES_AVX512 + 4 * i;
             __m512i h = tqk_spread32_avx512(from);
-            __m512i l = tqk_spread32_avx512(from + 8);
+            __m512i l = tqk_spread32_avx512(from + TQK_BLOCK_AVX512);
             TQK_UNROLL
             for (uint32_t c = 0; c < n; c++) {
                 high[n * r + c] = _mm512_dpbusd_epi32(high[n * r + c], h, x[c][i]);
@@ -73,8 +73,6 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool who
     }
     for (uint32_t g = 0; g < groups; g++) {
         __m512i x[2][4];
-        tqk_ahead_lines_avx512(codes.ahead, n * tqk_lines_avx512(source));
-        codes.ahead += n * codes.ahead_step;
         TQK_UNROLL
         for (uint32_t i = 0; i < 4 * n; i++) {
             x[i / 4][i % 4] =
@@ -89,12 +87,17 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool who
         TQK_UNROLL
         for (uint32_t t = 0; t < octets; t++) {
             __m512i words[2] = {x[0][t], n == 2 ? x[1][t] : x[0][t]};
-            multiply(&table, source, words, weights + (size_t)t * 16, rows, high, low);
+            for (uint32_t i = 0; i < n; i++) {
+                if (t * n + i < n * tqk_lines_avx512(source))
+                    tqk_ahead_line_avx512(codes.ahead, codes.far, t * n + i, &words[i]);
+            }
+            multiply(&table, source, words, weights + (size_t)t * 8, rows, high, low);
         }
+        codes.ahead += n * codes.ahead_step;
         if (source == TQK_INT8) /* the other half of the octets */
-            weights += g % 2 ? octets * 16 - 4 : 4;
+            weights += g % 2 ? octets * 8 - 4 : 4;
         else
-            weights += octets * 16;
+            weights += octets * 8;
     }
 }
 
@@ -106,9 +109,9 @@ TQK_INLINE void sum_rows(const struct job *j, enum tqk_source_avx512 source, uin
     TQK_UNROLL
     for (uint32_t i = 0; i < rows * n; i++) {
         high[i] = _mm512_setzero_si512();
-        low[i] = _mm512_set1_epi32(j->weights.half[first_row + i / n]);
+        low[i] = _mm512_set1_epi32(j->weights->half[first_row + i / n]);
     }
-    const uint8_t *weights = j->weights.bytes + (size_t)first_row * TQK_WEIGHTS_BYTES_AVX512;
+    const uint8_t *weights = j->weights->bytes + (size_t)first_row * TQK_WEIGHTS_BYTES_AVX512;
     if (j->codes.lanes == 0xffff)
         dot(j, source, true, q, weights, rows, dim, high, low);
     else
@@ -119,7 +122,7 @@ TQK_INLINE void sum_rows(const struct job *j, enum tqk_source_avx512 source, uin
         struct tqk_state_avx512 *s = (void *)(j->states + r * j->state_bytes);
         float *acc = s->acc + dim + i % n * 16;
         __m512 sum = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high[i], 8), low[i]));
-        __m512 scale = _mm512_set1_ps(j->weights.scale[r]);
+        __m512 scale = _mm512_set1_ps(j->weights->scale[r]);
         _mm512_storeu_ps(acc, _mm512_fmadd_ps(sum, scale, _mm512_loadu_ps(acc)));
     }
 }
@@ -151,12 +154,15 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
                        const struct tqi_tile *tile, const float *probabilities, uint32_t n_rows,
                        uint32_t score_stride, void *states, size_t state_bytes, void *scratch) {
     const struct tqi_layout *l = &v->layout;
+    struct tqk_weighing_avx512 weighing;
+    struct tqk_weights_avx512 weights; /* set field by field: clearing it would show */
     struct job j = {.codes = tqk_codes_of_v_avx512(l, tile),
                     .table = tqk_table_of_avx512(v, 0),
-                    .weights = {.order = TQK_WEIGHTS_OCTETS},
+                    .weights = &weights,
                     .states = states,
                     .state_bytes = state_bytes,
                     .per_lane = l->dim_pad / 32};
+    weights.bytes = scratch;
     tqk_prefetch_gains_avx512(l, tile);
     tqk_rescale_states_avx512(l, states, state_bytes, n_rows);
     for (uint32_t token = tile->first / l->group * l->group; token < tile->last;
@@ -165,7 +171,9 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
         left = left < TQK_BLOCK_AVX512 ? left : TQK_BLOCK_AVX512;
         j.first_group = token / l->group;
         j.groups = (left + l->group - 1) / l->group;
-        tqk_weigh_avx512(v, tile, probabilities, n_rows, score_stride, token, scratch, &j.weights);
+        tqk_start_weights_avx512(&weighing, v, tile, probabilities, n_rows, score_stride, token,
+                                 &weights);
+        tqk_end_weights_avx512(&weighing);
         struct tqk_quad_walk_avx512 walk = tqk_quad_walk_avx512(l, 0);
         for (uint32_t dim = 0; dim < l->dim_pad; dim += 32) {
             struct tqk_quads_avx512 q[2];

@@ -5,10 +5,12 @@
 #include "kernel/avx512/avx512.h"
 
 /* Where words of the codes are, and what will be read next: while keys are decoded, the values
- * of the same page; while values are, the keys of the next page. */
+ * of the same page and behind them the keys of the next one; while values are, the keys and then
+ * the values of the next page. */
 struct tqk_codes_avx512 {
     const struct tqi_layout *l;
     const uint8_t *at, *ahead;
+    ptrdiff_t far;     /* from `ahead` to what is read after that */
     size_t ahead_step; /* bytes of a step of a loop, 0 where others have asked for them already */
     size_t slab;       /* bytes */
     __mmask16 lanes;   /* of a line: pages of 16 tokens have half lines of values */
@@ -16,8 +18,9 @@ struct tqk_codes_avx512 {
 
 static inline struct tqk_codes_avx512 tqk_codes_of_k_avx512(const struct tqi_layout *l,
                                                             const struct tqi_tile *tile) {
-    const uint8_t *at = tile->blob + l->codes;
+    const uint8_t *at = tile->blob + l->codes, *next = tile->next ? tile->next : tile->blob;
     struct tqk_codes_avx512 c = {.l = l, .at = at, .ahead = at + l->codes_size};
+    c.far = next + l->codes - c.ahead;
     c.slab = (size_t)tqi_slab_lanes(l) * 4;
     c.lanes = 0xffff;
     return c;
@@ -27,6 +30,7 @@ static inline struct tqk_codes_avx512 tqk_codes_of_v_avx512(const struct tqi_lay
                                                             const struct tqi_tile *tile) {
     struct tqk_codes_avx512 c = {.l = l, .at = tile->blob + l->codes};
     c.ahead = tile->next ? tile->next : tile->blob;
+    c.far = (ptrdiff_t)l->codes;
     c.slab = (size_t)tqi_slab_lanes(l) * 4;
     c.lanes = l->group == 16 ? 0x00ff : 0xffff;
     return c;
@@ -40,12 +44,16 @@ static inline void tqk_prefetch_gains_avx512(const struct tqi_layout *v,
         _mm_prefetch((const char *)next + v->gains - v->tokens * 2 + i, _MM_HINT_T0);
 }
 
-/* Asks for n lines for every word of a loop that takes as many: in even steps, since lines on
- * their way keep the first level from taking in others, and into the first level, which a line
- * then enters once. */
-TQK_INLINE void tqk_ahead_lines_avx512(const uint8_t *ahead, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        _mm_prefetch((const char *)ahead + (size_t)64 * i, _MM_HINT_T0);
+/* Asks for line i of those that a step of a loop takes, `before` this word is worked on: into the
+ * first level, which a line then enters once, and the line that is read a page later into the
+ * second. One line has a place on its way to memory for some 150 ns, a core has 16 such places, and
+ * what finds none stops everything behind it. So lines are asked for one at a time, in even steps;
+ * and twice, since it is the second level's own prefetcher that keeps many more under way, and
+ * it has to see a page of 4 KB begin early enough. */
+TQK_INLINE void tqk_ahead_line_avx512(const uint8_t *ahead, ptrdiff_t far, uint32_t i,
+                                      __m512i *before) {
+    const uint8_t *line = ahead + (size_t)64 * i;
+    __asm__ volatile("prefetcht0 %1\n\tprefetcht1 %2" : "+v"(*before) : "m"(*line), "m"(line[far]));
 }
 
 TQK_INLINE __m512i tqk_line_avx512(const struct tqk_codes_avx512 *c, uint32_t slab, size_t at) {

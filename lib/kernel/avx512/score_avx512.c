@@ -25,7 +25,7 @@ size_t tqk_query_bytes_avx512(const struct tqi_rows *k) {
 size_t tqk_scratch_bytes_avx512(const struct tqi_rows *rows) {
     const struct tqi_layout *l = &rows->layout;
     size_t row = (size_t)l->tokens / l->group * 8 * sizeof(__m512);
-    return tqk_is_integer(rows) ? tqk_weights_scratch_avx512() : TQK_TILE_ROWS_AVX512 * row;
+    return TQK_TILE_ROWS_AVX512 * (tqk_is_integer(rows) ? TQK_WEIGHTS_BYTES_AVX512 : row);
 }
 
 /* Exponent that brings a row of queries so far down that its sums with the largest of keys stay

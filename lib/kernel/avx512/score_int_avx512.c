@@ -148,8 +148,6 @@ TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const 
     codes.at += plain ? b->at + b->word * codes.slab : 0;
     for (uint32_t w = 0; w < words; w++) {
         __m512i x[4];
-        tqk_ahead_lines_avx512(codes.ahead, tqk_lines_avx512(source));
-        codes.ahead += codes.ahead_step;
         TQK_UNROLL
         for (uint32_t i = 0; i < 4; i++) {
             x[i] = plain ? tqk_line_avx512(&codes, 0, i * 64)
@@ -159,8 +157,11 @@ TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const 
         tqk_transpose_avx512(x);
         TQK_UNROLL
         for (uint32_t t = 0; t < 4; t++) {
+            if (t < tqk_lines_avx512(source))
+                tqk_ahead_line_avx512(codes.ahead, codes.far, t, &x[t]);
             multiply(&table, source, x[t], query + (size_t)t * 16, query_bytes, rows, high, low);
         }
+        codes.ahead += codes.ahead_step;
         /* int8 takes two words for the 8 dims of a query's 16 bytes. */
         query += source != TQK_INT8 ? 64 : w % 2 ? 56 : 8;
     }
