@@ -3,9 +3,7 @@
  * and multiplied in the same loop.
  *
  * Tokens are taken in blocks of 64 whose weights share a scale, see weights_avx512.c. */
-#include "kernel/avx512/codes_avx512.h"
-#include "kernel/avx512/dot_avx512.h"
-#include "kernel/avx512/weights_avx512.h"
+#include "kernel/avx512/one_avx512.h"
 
 /* What all rows of a block share. */
 struct job {
@@ -151,17 +149,19 @@ BLOCKS(lm2, TQK_LM2)
 BLOCKS(int8, TQK_INT8)
 
 static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
-                       const struct tqi_tile *tile, const float *probabilities, uint32_t n_rows,
-                       uint32_t score_stride, void *states, size_t state_bytes, void *scratch) {
+                       tqk_accumulate_one_fn_avx512 *one, const struct tqi_tile *tile,
+                       const float *probabilities, uint32_t n_rows, uint32_t score_stride,
+                       void *states, size_t state_bytes, void *scratch) {
     const struct tqi_layout *l = &v->layout;
     struct tqk_weighing_avx512 weighing;
     struct tqk_weights_avx512 weights; /* set field by field: clearing it would show */
-    struct job j = {.codes = tqk_codes_of_v_avx512(l, tile),
-                    .table = tqk_table_of_avx512(v, 0),
-                    .weights = &weights,
-                    .states = states,
-                    .state_bytes = state_bytes,
-                    .per_lane = l->dim_pad / 32};
+    struct job j;                      /* set field by field: clearing it would show */
+    j.codes = tqk_codes_of_v_avx512(l, tile);
+    j.table = tqk_table_of_avx512(v, 0);
+    j.weights = &weights;
+    j.states = states;
+    j.state_bytes = state_bytes;
+    j.per_lane = l->dim_pad / 32;
     weights.bytes = scratch;
     tqk_prefetch_gains_avx512(l, tile);
     tqk_rescale_states_avx512(l, states, state_bytes, n_rows);
@@ -174,6 +174,10 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
         tqk_start_weights_avx512(&weighing, v, tile, probabilities, n_rows, score_stride, token,
                                  &weights);
         tqk_end_weights_avx512(&weighing);
+        if (n_rows == 1) {
+            one(v, tile, &weights, token, states);
+            continue;
+        }
         struct tqk_quad_walk_avx512 walk = tqk_quad_walk_avx512(l, 0);
         for (uint32_t dim = 0; dim < l->dim_pad; dim += 32) {
             struct tqk_quads_avx512 q[2];
@@ -194,8 +198,8 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
     void tqk_accumulate_##format##_avx512(                                                         \
         const struct tqi_rows *v, const struct tqi_tile *tile, const void *probabilities,          \
         uint32_t n_rows, uint32_t score_stride, void *states, size_t state_bytes, void *scratch) { \
-        accumulate(v, format, tile, probabilities, n_rows, score_stride, states, state_bytes,      \
-                   scratch);                                                                       \
+        accumulate(v, format, tqk_accumulate_one_##format##_avx512, tile, probabilities, n_rows,   \
+                   score_stride, states, state_bytes, scratch);                                    \
     }
 ACCUMULATE(lm4)
 ACCUMULATE(lm3)
