@@ -4,6 +4,7 @@
 #ifndef TQI_CUDA_ATTEND_STREAM_CUH
 #define TQI_CUDA_ATTEND_STREAM_CUH
 
+#include "attend/edges.cuh"
 #include "attend/fast_job.h"
 #include "attend/ring.cuh"
 #include "attend/row_index.cuh"
@@ -96,34 +97,13 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint3
     t.clear();
 }
 
-/* What rows see of tile `tile`, counted from page 0; at: as above. */
-template <class T>
-TQI_INLINE typename T::Edge edge_of(const FastJob &job, const Item &i, uint32_t at, uint32_t tile,
-                                    uint32_t lane) {
-    const AttendJob &call = job.call;
-    tqi_segment s = segment_of(call, i.segment);
-    int64_t start = (int64_t)tile * FAST_TOKENS;
-    const uint32_t last = i.rows.n_rows - 1;
-    typename T::Edge e;
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++) {
-        uint32_t row = min(nt * 4 + lane % 4, last);
-        uint64_t from, to = tqi_visible(&s, call.causal, call.window,
-                                        (i.rows.first_row + row) / call.group, &from);
-        e.first[nt] = (int)max(min((int64_t)from - start, (int64_t)FAST_TOKENS), (int64_t)0);
-        e.end[nt] = (int)max(min((int64_t)to - start, (int64_t)FAST_TOKENS), (int64_t)0);
-        e.shift[nt] = job.cap != 0 ? TQI_LOG2E * __ldcg(&call.shift[at * T::HEADS + row]) : 0;
-    }
-    e.valid = (int)min((int64_t)s.length - start, (int64_t)FAST_TOKENS);
-    e.cap = job.cap;
-    e.cap_rate = job.cap_rate;
-    return e;
-}
-
 /* n pages from `tile` on, `stride` apart. */
 template <class T, class R>
-TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t tile, uint32_t n,
-                        uint32_t stride, uint32_t lane, R &ring, Fetch &fetch, T &t) {
+TQI_INLINE void consume(const FastJob &job, const Item &i, const tqi_segment &s, uint32_t at,
+                        uint32_t tile, uint32_t n, uint32_t stride, uint32_t lane, R &ring,
+                        Fetch &fetch, T &t) {
+    const EdgeRecord<T::HEADS> record = {ring.behind_slots()};
+    record.keep(job, i, s, at, lane);
     tile += i.first_tile - i.first_full; /* from the first whole one on: wraps around before it */
     for (; n; n--, tile += stride) {
         Slot slot = ring.wait_keys();
@@ -134,7 +114,10 @@ TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t
             ring.refill_keys(next);
             ring.wait_values();
         };
-        auto edge = [&] { return edge_of<T>(job, i, at, tile + i.first_full, lane); };
+        auto edge = [&] {
+            const EdgeRecord<T::HEADS> seen = {ring.behind_slots()};
+            return seen.template edge<T::NT>(job, tile + i.first_full, lane);
+        };
         t.page(slot, lane, tile >= i.n_full, edge, keys_done);
         ring.refill_values(T::SPLIT ? next : fetch.next());
     }
@@ -157,10 +140,11 @@ TQI_INLINE void write_piece(const FastJob &job, uint32_t piece, uint32_t lane, T
     t.store(lane, one, job.call.partial + (uint64_t)piece * T::HEADS * T::D);
 }
 
-/* Bytes of a warp: its slots, which at the end hold its accumulators. */
+/* Bytes of a warp: its slots and what edges need, at the end its accumulators. */
 template <class T> __host__ __device__ uint32_t warp_bytes_of(uint32_t slots) {
-    uint32_t ring = slots * T::Layout::bytes, accumulators = T::HEADS * T::D * 4;
-    return ring > accumulators ? ring : accumulators;
+    uint32_t ring = slots * T::Layout::bytes + EdgeRecord<T::HEADS>::bytes;
+    uint32_t accumulators = T::HEADS * T::D * 4;
+    return ((ring > accumulators ? ring : accumulators) + 127) / 128 * 128;
 }
 
 /* ---- blocks as workers ------------------------------------------------------------------------
@@ -244,13 +228,14 @@ TQI_INLINE void run_worker(const FastJob &job, uint32_t worker, const tqi_work &
     uint32_t segment = work.segment, item = work.item, left = work.n_tiles;
     uint32_t tile = work.tile + (by_block ? warp : 0);
     do {
-        Item i = enter_item(job, segment, item);
+        tqi_segment s;
+        Item i = enter_item(job, segment, item, s);
         uint32_t n = min(left, i.n_tiles - tile);
         if (by_block)
             n = warp < left ? (left - warp - 1) / job.warps + 1 : 0;
         if (n || by_block) {
             load_query(job, i, i.index, lane, t);
-            consume(job, i, i.index, tile, n, stride, lane, ring, fetch, t);
+            consume(job, i, s, i.index, tile, n, stride, lane, ring, fetch, t);
         }
         if (by_block) {
             join_warps(job, worker, warp, lane, shared, t);
@@ -334,7 +319,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     prepare_item<T>(job, i, s, warp, lane);
     load_query(job, i, at, lane, t);
     const uint32_t n = warp < work.n_tiles ? (work.n_tiles - warp - 1) / job.warps + 1 : 0;
-    consume(job, i, at, work.tile + warp, n, job.warps, lane, ring, fetch, t);
+    consume(job, i, whole.s, at, work.tile + warp, n, job.warps, lane, ring, fetch, t);
     join_warps(job, at, warp, lane, shared, t);
     merge_item<T>(job, i, whole, warp, lane);
 }

@@ -79,7 +79,8 @@ static double relative(const double *a, const double *b, size_t n) {
 
 /* The level whose bits a level promises; NULL = none, or this machine lacks it. */
 static const struct tqi_level *twin_of(const struct tqi_level *level) {
-    static const char *const twins[][2] = {{"avxvnni", "avx2"}, {"i8mm", "neon"}};
+    static const char *const twins[][2] = {
+        {"amx", "avx512"}, {"avxvnni", "avx2"}, {"i8mm", "neon"}};
     for (size_t i = 0; i < sizeof twins / sizeof *twins; i++)
         if (strcmp(level->name, twins[i][0]) == 0)
             return find_level(twins[i][1]);

@@ -108,7 +108,12 @@ static void bench_encoders(const struct tqi_level *level, tq_format f) {
     free_page(&p);
 }
 
-void bench_kernels(void) {
+/* Whether those of a level (NULL = all) with a text in their names are wanted. */
+static bool wanted(const struct tqi_level *level, tq_format f, const char *only, const char *text) {
+    return (!only || strcmp(level->name, only) == 0) && strstr(tqi_format_by_id(f)->name, text);
+}
+
+void bench_kernels(const char *only, const char *text) {
     static const tq_format formats[] = {TQ_FORMAT_LM4,     TQ_FORMAT_LM3,    TQ_FORMAT_LM2,
                                         TQ_FORMAT_INT8,    TQ_FORMAT_FP8,    TQ_FORMAT_BF16,
                                         TQ_FORMAT_F16,     TQ_FORMAT_POLAR,  TQ_FORMAT_POLAR_QJL,
@@ -120,7 +125,8 @@ void bench_kernels(void) {
     printf("level    format          key     value\n");
     for (uint32_t l = 0; l < all.n_levels; l++)
         for (size_t f = 0; f < n_formats; f++)
-            if (all.level[l]->encode[formats[f]].run)
+            if (all.level[l]->encode[formats[f]].run &&
+                wanted(all.level[l], formats[f], only, text))
                 bench_encoders(all.level[l], formats[f]);
     printf("page of %d tokens, dim %d, in cache: ns of a page, and GB/s of its bytes\n", TOKENS,
            DIM);
@@ -129,6 +135,7 @@ void bench_kernels(void) {
         for (size_t f = 0; f < n_formats; f++)
             for (uint32_t rows = 1; rows <= 8; rows *= 2)
                 if (all.level[l]->score[formats[f]].run &&
-                    all.level[l]->accumulate[values_of(formats[f])].run)
+                    all.level[l]->accumulate[values_of(formats[f])].run &&
+                    wanted(all.level[l], formats[f], only, text))
                     bench_pair(all.level[l], formats[f], rows);
 }

@@ -1,5 +1,5 @@
 /* tq-check [--bench] [--seed N] [--level NAME] [--kernel TEXT]: those of a level, those with
- * TEXT in their names. */
+ * TEXT in their names (--bench: in those of their formats). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,17 +92,20 @@ static unsigned check_all(const char *only, const char *text, unsigned *passed) 
 int main(int argc, char **argv) {
     uint64_t seed = 1; /* a run is repeatable; --seed looks further */
     const char *only = NULL, *text = "";
+    bool bench = false;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--bench") == 0) {
-            bench_kernels();
-            return 0;
-        }
-        if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
+        if (strcmp(argv[i], "--bench") == 0)
+            bench = true;
+        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             seed = strtoull(argv[++i], NULL, 0);
         else if (strcmp(argv[i], "--level") == 0 && i + 1 < argc)
             only = argv[++i];
         else if (strcmp(argv[i], "--kernel") == 0 && i + 1 < argc)
             text = argv[++i];
+    }
+    if (bench) {
+        bench_kernels(only, text);
+        return 0;
     }
     unsigned passed = 0;
     printf("seed %llu\n", (unsigned long long)seed);

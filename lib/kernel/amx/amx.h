@@ -17,11 +17,13 @@
 #include "kernel/avx512/avx512.h"
 
 enum {
-    TQK_LINE_AMX = 64,                                 /* bytes of a row of a tile */
-    TQK_TILE_AMX = 1024,                               /* bytes of a tile */
-    TQK_BLOCK_ROWS_AMX = 8,                            /* query rows of a left tile */
-    TQK_TOGETHER_AMX = 4,                              /* tiles of sums in use */
-    TQK_SUMS_AMX = 2 * TQK_TOGETHER_AMX * TQK_TILE_AMX /* bytes of scratch for a product */
+    TQK_LINE_AMX = 64,      /* bytes of a row of a tile */
+    TQK_TILE_AMX = 1024,    /* bytes of a tile */
+    TQK_BLOCK_ROWS_AMX = 8, /* query rows of a left tile */
+    TQK_STACK_ROWS_AMX = 4, /* as many as two columns of values can share a tile for */
+    TQK_TOGETHER_AMX = 4,   /* blocks of rows whose sums are in use */
+    TQK_SUMS_AMX = 2 * TQK_TOGETHER_AMX * TQK_TILE_AMX,
+    TQK_FEW_SUMS_AMX = 2 * TQK_TILE_AMX /* up to TQK_BLOCK_ROWS_AMX rows */
 };
 
 /* A product of all query rows and some columns. */
@@ -30,11 +32,10 @@ struct tqk_product_amx {
     size_t stride;       /* bytes from plane to plane: high, low, high of the next row .. */
     bool is_signed;      /* the left side */
     uint32_t n_rows, steps, columns; /* query rows, tiles along the sum, tiles across it */
-    uint8_t *right;                  /* tiles [column][step] */
-    uint8_t *sums;                   /* TQK_SUMS_AMX bytes */
+    uint8_t *right, *sums;           /* a tile for every step, TQK_SUMS_AMX bytes */
 };
 
-/* Decodes a column into its right tiles. */
+/* Decodes a column to a right tile for every step. */
 typedef void tqk_make_fn_amx(const void *job, uint32_t column, uint8_t *to);
 /* Takes the sums of query rows [first, first + rows) and a tile of columns. */
 typedef void tqk_take_fn_amx(const void *job, uint32_t column, uint32_t first, uint32_t rows,
@@ -57,6 +58,20 @@ static inline bool tqk_is_tiled_amx(const struct tqi_rows *rows) {
 /* Tiles that a row of keys takes. */
 static inline uint32_t tqk_dim_tiles_amx(const struct tqi_layout *l) {
     return (l->dim_pad + TQK_LINE_AMX - 1) / TQK_LINE_AMX;
+}
+
+/* The scratch: sums, right tiles, weights. No more than the rows take, because all that
+ * a page touches beside itself must stay in the first level while pages run through it. */
+struct tqk_room_amx {
+    size_t right, left, end; /* sums come first */
+};
+static inline struct tqk_room_amx tqk_room_amx(uint32_t n_rows, uint32_t steps) {
+    const bool few = n_rows <= TQK_BLOCK_ROWS_AMX;
+    struct tqk_room_amx at;
+    at.right = few ? TQK_FEW_SUMS_AMX : TQK_SUMS_AMX;
+    at.left = at.right + (steps < 2 ? 2 : steps) * TQK_TILE_AMX;
+    at.end = at.left + (few ? 2u : TQK_TOGETHER_AMX) * TQK_TILE_AMX;
+    return at;
 }
 
 /* Bytes between the planes of queries. */

@@ -1,12 +1,12 @@
 #include "kernel/amx/amx.h"
 #include "kernel/avx512/weights_avx512.h"
 
-/* Sums, right tiles, weights. */
 size_t tqk_scratch_bytes_amx(const struct tqi_rows *rows) {
-    size_t right = (size_t)tqk_dim_tiles_amx(&rows->layout) * TQK_TOGETHER_AMX * TQK_TILE_AMX;
+    uint32_t steps = tqk_dim_tiles_amx(&rows->layout);
+    size_t few = tqk_room_amx(1, steps).end, many = tqk_room_amx(TQK_TILE_ROWS_AVX512, steps).end;
     if (!tqk_is_tiled_amx(rows))
         return tqk_scratch_bytes_avx512(rows);
-    return tqk_weights_scratch_avx512() + right + TQK_SUMS_AMX;
+    return few > many ? few : many;
 }
 
 static const struct tqi_level level = {
@@ -19,7 +19,7 @@ static const struct tqi_level level = {
     .scratch_bytes = tqk_scratch_bytes_amx,
     .encode_scratch = tqk_encode_scratch_avx512,
     .few = tqi_level_avx512,
-    .few_rows = 7,
+    .few_rows = 2,
     .enter = tqk_enter_amx,
     .leave = tqk_leave_amx,
     .load = tqk_load_avx512,

@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "kernel/amx/amx.h"
+#include "kernel/amx/tiles_amx.h"
 #include "kernel/avx512/codes_avx512.h"
 #include "kernel/avx512/dot_avx512.h"
 #include "kernel/avx512/weights_avx512.h"
@@ -43,58 +43,66 @@ struct job {
     const uint8_t *gains;
     float *scores;
     uint32_t score_stride, token; /* the first of the columns */
-    size_t ahead_bytes;           /* of the codes of a token */
 };
 
-/* 16 tokens to right tiles. Rows behind the last dim keep what they hold: queries are 0 there. */
-TQK_INLINE void decode(const struct job *j, enum tqk_source_avx512 source, uint32_t token,
-                       uint8_t *to) {
-    const struct tqk_table_avx512 table = j->table;
-    const bool plain = source == TQK_LM4 || source == TQK_INT8; /* a slab a word */
-    struct tqk_codes_avx512 codes = j->codes;
-    const uint32_t group = codes.l->group == 32 ? token / 32 : token / 16, word = group * j->words,
-                   words = j->words;
-    const size_t at = (size_t)(token - group * codes.l->group) * 16;
-    codes.lanes = 0xffff; /* lines of keys are whole */
-    codes.at += plain ? at + word * codes.slab : 0;
-    const uint8_t *ahead = codes.ahead + (size_t)token * j->ahead_bytes;
+/* Where the words of 16 tokens are. */
+struct walk {
+    struct tqk_codes_avx512 codes;
+    uint32_t word;
+    size_t at; /* of the tokens in a slab */
+};
+
+TQK_INLINE struct walk walk_of(const struct job *j, enum tqk_source_avx512 source, uint32_t token) {
+    const struct tqi_layout *l = j->codes.l;
+    const uint32_t group = l->group == 32 ? token / 32 : token / 16;
+    struct walk w = {.codes = j->codes, .word = group * j->words};
+    w.at = (size_t)(token - group * l->group) * 16;
+    w.codes.lanes = 0xffff; /* lines of keys are whole */
+    w.codes.ahead += (size_t)(token / 16) * j->words * tqk_lines_avx512(source) * 64;
+    if (source == TQK_LM4 || source == TQK_INT8) /* a slab a word */
+        w.codes.at += w.at + w.word * w.codes.slab;
+    return w;
+}
+
+/* The next words of 16 tokens to a right tile. Rows behind the last dim keep what they hold:
+ * queries are 0 there. */
+TQK_INLINE void decode(struct walk *at, const struct tqk_table_avx512 *table,
+                       enum tqk_source_avx512 source, uint32_t words, uint8_t *to) {
+    const bool plain = source == TQK_LM4 || source == TQK_INT8;
     for (uint32_t w = 0; w < words; w++) {
         __m512i x[4], y[2];
         if (plain) {
-            const uint8_t *line[4] = {codes.at, codes.at + 64, codes.at + 128, codes.at + 192};
+            const uint8_t *from = at->codes.at;
+            const uint8_t *line[4] = {from, from + 64, from + 128, from + 192};
             tqk_load_transposed_avx512(line, x);
-            codes.at += codes.slab;
+            at->codes.at += at->codes.slab;
         } else {
             TQK_UNROLL
             for (uint32_t i = 0; i < 4; i++) {
-                x[i] = tqk_word_avx512(&codes, source, word + w, at + i * 64);
+                x[i] = tqk_word_avx512(&at->codes, source, at->word, at->at + i * 64);
             }
             tqk_transpose_avx512(x);
+            at->word++;
         }
         TQK_UNROLL
         for (uint32_t t = 0; t < 4; t++) {
             if (t < tqk_lines_avx512(source))
-                tqk_ahead_line_avx512(ahead, codes.far, t, &x[t]);
-            tqk_expand_avx512(&table, source, 1, x[t], y);
+                tqk_ahead_line_avx512(at->codes.ahead, at->codes.far, t, &x[t]);
+            tqk_expand_avx512(table, source, 1, x[t], y);
             _mm512_store_si512(to + t * 2 * TQK_LINE_AMX, y[0]);
             if (tqk_operands_avx512(source) == 2)
                 _mm512_store_si512(to + (t * 2 + 1) * TQK_LINE_AMX, y[1]);
         }
-        ahead += (size_t)64 * tqk_lines_avx512(source);
+        at->codes.ahead += (size_t)64 * tqk_lines_avx512(source);
         /* Words of int8 are the first and the second half of eight dims in turn. */
         to += source != TQK_INT8 ? 8 * TQK_LINE_AMX : w % 2 ? 7 * TQK_LINE_AMX : TQK_LINE_AMX;
     }
 }
 
-#define DECODE(name, source)                                          \
-    static void name(const void *job, uint32_t column, uint8_t *to) { \
-        const struct job *j = job;                                    \
-        decode(j, source, j->token + column * 16, to);                \
-    }
-DECODE(lm4, TQK_LM4)
-DECODE(lm3, TQK_LM3)
-DECODE(lm2, TQK_LM2)
-DECODE(int8, TQK_INT8)
+/* Words of a lane in a right tile. */
+TQK_INLINE uint32_t words_of_tile(enum tqk_source_avx512 source) {
+    return source == TQK_INT8 ? 4 : 2;
+}
 
 /* Sums of 16 tokens to scores. */
 static void put(const void *job, uint32_t column, uint32_t first, uint32_t rows,
@@ -114,42 +122,137 @@ static void put(const void *job, uint32_t column, uint32_t first, uint32_t rows,
     }
 }
 
-static void score(const struct tqi_rows *k, tqk_make_fn_amx *to_tiles, const struct tqi_tile *tile,
+/* ---- up to 8 query rows ------------------------------------------------------------------- */
+
+enum { LEFT_TILES = 3 }; /* steps whose queries stay in tiles */
+
+TQK_INLINE void multiply_step(uint32_t step, const uint8_t *left, size_t stride, bool stay) {
+    const bool is_signed = true;
+    if (stay && step == 1) {
+        TQK_TILE_MULTIPLY(3, 1, 6);
+    } else if (stay && step == 2) {
+        TQK_TILE_MULTIPLY(3, 2, 6);
+    } else {
+        if (!stay)
+            TQK_TILE_LOAD(5, left + (size_t)step * TQK_LINE_AMX, stride);
+        TQK_TILE_MULTIPLY(3, 5, 6);
+    }
+}
+
+TQK_INLINE void load_queries(const struct tqk_product_amx *p) {
+    TQK_TILE_LOAD(5, p->left, p->stride);
+    if (p->steps > 1)
+        TQK_TILE_LOAD(1, p->left + TQK_LINE_AMX, p->stride);
+    if (p->steps > 2)
+        TQK_TILE_LOAD(2, p->left + (size_t)2 * TQK_LINE_AMX, p->stride);
+}
+
+/* Columns whose sums are complete, have left their tile and have become scores. */
+struct progress {
+    uint32_t summed, stored, taken;
+};
+
+/* What follows when step s of the next column is decoded, which is right tile `index`. */
+TQK_INLINE void follow(const struct job *j, const struct tqk_product_amx *p, bool stay,
+                       uint32_t index, uint32_t s, struct progress *at) {
+    const uint32_t steps = p->steps, before = s ? s - 1 : steps - 1;
+    if (s == 0 && at->taken < at->stored) {
+        put(j, at->taken, 0, p->n_rows, p->sums + at->taken % 2 * TQK_TILE_AMX);
+        at->taken++;
+    }
+    if ((s == 1 || steps == 1) && at->stored < at->summed)
+        TQK_TILE_STORE(3, p->sums + at->stored++ % 2 * TQK_TILE_AMX);
+    if (index == 0)
+        return;
+    if (before == 0)
+        TQK_TILE_ZERO(3);
+    tqk_load_right_amx(p, index - 1);
+    multiply_step(before, p->left, p->stride, stay);
+    at->summed += before + 1 == steps;
+}
+
+TQK_INLINE void score_few(const struct job *j, const struct tqk_product_amx *p,
+                          enum tqk_source_avx512 source) {
+    const struct tqk_table_avx512 table = j->table;
+    const uint32_t steps = p->steps, per_tile = words_of_tile(source);
+    const uint32_t rest = j->words - (steps - 1) * per_tile; /* words of the last step */
+    const bool stay = steps <= LEFT_TILES;
+    struct progress done = {0, 0, 0};
+    uint32_t index = 0;
+    if (stay)
+        load_queries(p);
+    for (uint32_t c = 0; c < p->columns; c++) {
+        struct walk at = walk_of(j, source, j->token + c * 16);
+        for (uint32_t s = 0; s < steps; s++, index++) {
+            uint8_t *right = p->right + index % 2 * TQK_TILE_AMX;
+            if (s + 1 < steps || rest == per_tile)
+                decode(&at, &table, source, per_tile, right);
+            else
+                decode(&at, &table, source, rest, right);
+            follow(j, p, stay, index, s, &done);
+        }
+    }
+    follow(j, p, stay, index, 0, &done);
+    for (; done.stored < done.summed; done.stored++)
+        TQK_TILE_STORE(3, p->sums + done.stored % 2 * TQK_TILE_AMX);
+    for (; done.taken < done.stored; done.taken++)
+        put(j, done.taken, 0, p->n_rows, p->sums + done.taken % 2 * TQK_TILE_AMX);
+}
+
+/* ---- any number ---------------------------------------------------------------------------- */
+
+/* The kernels of a format: functions of their own, so that each has all registers. */
+struct kernels {
+    void (*few)(const struct job *j, const struct tqk_product_amx *p);
+    tqk_make_fn_amx *decode;
+};
+
+static void score(const struct tqi_rows *k, const struct kernels *by, const struct tqi_tile *tile,
                   const uint8_t *queries, uint32_t n_rows, uint32_t score_stride, float *scores,
                   uint8_t *scratch) {
     const struct tqi_layout *l = &k->layout;
-    struct job j = {.codes = tqk_codes_of_k_avx512(l, tile),
-                    .table = tqk_table_of_avx512(k, 0),
-                    .words = l->dim_pad / (l->bits == 8 ? 16 : 32),
-                    .queries = queries,
-                    .query_bytes = tqk_query_bytes_amx(k),
-                    .tile = tile,
-                    .gains = tile->blob + l->gains,
-                    .scores = scores,
-                    .score_stride = score_stride,
-                    .ahead_bytes = l->dim_pad / 8 * l->bits};
+    const struct tqk_room_amx room = tqk_room_amx(n_rows, tqk_dim_tiles_amx(l));
+    struct job j; /* set field by field: clearing it would show */
+    j.codes = tqk_codes_of_k_avx512(l, tile);
+    j.table = tqk_table_of_avx512(k, 0);
+    j.words = l->dim_pad / (l->bits == 8 ? 16 : 32);
+    j.queries = queries;
+    j.query_bytes = tqk_query_bytes_amx(k);
+    j.tile = tile;
+    j.gains = tile->blob + l->gains;
+    j.scores = scores;
+    j.score_stride = score_stride;
+    j.token = tile->first & ~15u;
     struct tqk_product_amx p = {.left = queries + offsetof(struct tqk_query_avx512, data),
                                 .stride = j.query_bytes / 2,
                                 .is_signed = true,
                                 .n_rows = n_rows,
                                 .steps = tqk_dim_tiles_amx(l),
+                                .columns = (tile->last - j.token + 15) / 16,
                                 .sums = scratch,
-                                .right = scratch + TQK_SUMS_AMX};
-    const uint32_t together = TQK_TOGETHER_AMX * 16;
-    for (j.token = tile->first & ~15u; j.token < tile->last; j.token += together) {
-        uint32_t left = tile->last - j.token;
-        p.columns = ((left < together ? left : together) + 15) / 16;
-        tqk_product_amx(&p, to_tiles, put, &j);
-    }
+                                .right = scratch + room.right};
+    if (n_rows <= TQK_BLOCK_ROWS_AMX)
+        by->few(&j, &p);
+    else
+        tqk_product_amx(&p, by->decode, put, &j);
 }
 
-#define SCORE(format)                                                                          \
+#define SCORE(format, source)                                                                  \
+    static void few_##format(const struct job *j, const struct tqk_product_amx *p) {           \
+        score_few(j, p, source);                                                               \
+    }                                                                                          \
+    static void decode_##format(const void *job, uint32_t column, uint8_t *to) {               \
+        const struct job *j = job;                                                             \
+        struct walk at = walk_of(j, source, j->token + column * 16);                           \
+        decode(&at, &j->table, source, j->words, to);                                          \
+    }                                                                                          \
     void tqk_score_##format##_amx(const struct tqi_rows *k, const struct tqi_tile *tile,       \
                                   const void *queries, uint32_t n_rows, uint32_t score_stride, \
                                   void *scores, void *scratch) {                               \
-        score(k, format, tile, queries, n_rows, score_stride, scores, scratch);                \
+        static const struct kernels by = {few_##format, decode_##format};                      \
+        score(k, &by, tile, queries, n_rows, score_stride, scores, scratch);                   \
     }
-SCORE(lm4)
-SCORE(lm3)
-SCORE(lm2)
-SCORE(int8)
+SCORE(lm4, TQK_LM4)
+SCORE(lm3, TQK_LM3)
+SCORE(lm2, TQK_LM2)
+SCORE(int8, TQK_INT8)

@@ -1,6 +1,7 @@
 /* Stage unpack: words of codes to operands of the sums, see avx2.h. Two pieces of 16 bytes, 8
  * words, are decoded at a time. */
 #include "kernel/avx2/avx2.h"
+#include "kernel/simd/ahead.h"
 
 /* ---- words -------------------------------------------------------------------------------- */
 
@@ -160,12 +161,13 @@ TQK_INLINE void unpack_k(const struct tqi_rows *k, uint32_t bits, const struct t
     uint32_t per_lane = l->dim_pad / 32;
     uint32_t group = l->group == 32 ? token / 32 : token / 16;
     size_t at = (size_t)(token - group * l->group) * 16;
-    const char *ahead = (const char *)c.at + l->codes_size + (size_t)token * l->dim_pad * bits / 8;
+    const uint8_t *ahead = c.at + l->codes_size + (size_t)token * l->dim_pad * bits / 8;
+    const ptrdiff_t far = tqk_far_keys(l, tile);
     for (uint32_t j = 0; j < per_lane; j++) {
         uint32_t word = (group * per_lane + j) * (bits == 8 ? 2 : 1);
         for (uint32_t t = 0; t < 4; t++) {
             int16_t *first = to + (size_t)(t * per_lane + j) * word_room(bits);
-            _mm_prefetch(ahead, _MM_HINT_T1);
+            tqk_ahead(ahead, far);
             ahead += bits * 16;
             TQK_UNROLL
             for (uint32_t half = 0; half < 2; half++) {
@@ -186,17 +188,18 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, uint32_t bits, const struct t
     const uint32_t octets = n_tokens / 8, in_group = l->group / 8;
     const uint32_t group_words = l->dim_pad / 32 * (bits == 8 ? 2 : 1);
     uint32_t word = (l->group == 32 ? token / 32 : token / 16) * group_words + x_word;
-    const char *ahead = (const char *)(tile->next ? tile->next : tile->blob) +
-                        ((size_t)token * l->dim_pad + (size_t)x_word * 32 * n_tokens) * bits / 8;
+    const uint8_t *ahead = (tile->next ? tile->next : tile->blob) +
+                           ((size_t)token * l->dim_pad + (size_t)x_word * 32 * n_tokens) * bits / 8;
     for (uint32_t o = 0; o < octets; o++) {
         size_t at = (size_t)(o & (in_group - 1)) * 16;
         int16_t *first = to + (size_t)o * word_room(bits);
-        _mm_prefetch(ahead, _MM_HINT_T1);
-        _mm_prefetch(ahead + bits * 16, _MM_HINT_T1);
-        ahead += bits * 32;
         TQK_UNROLL
         for (uint32_t pair = 0; pair < 4; pair++) {
             __m256i x[2];
+            if (pair % 2 == 0) {
+                tqk_ahead(ahead, (ptrdiff_t)l->codes);
+                ahead += bits * 16;
+            }
             bytes_of(&c, bits, word, l->dim_pad / 32, at + pair * 2 * lane, x);
             put_word(first + (size_t)(pair / 2) * octets * 128 + pair % 2 * second_of(bits, octets),
                      bits, x);

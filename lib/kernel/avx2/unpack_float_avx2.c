@@ -1,6 +1,7 @@
 /* Stage unpack, float formats: elements to steps of binary32, see float_avx2.h. A piece of 16 bytes
  * is 4 tokens or 4 dims by 2 elements of 16 bits, or by 4 of e4m3. */
 #include "kernel/avx2/float_avx2.h"
+#include "kernel/simd/ahead.h"
 
 enum source { E4M3, BF16, F16 };
 
@@ -54,14 +55,14 @@ TQK_INLINE void unpack_k(const struct tqi_rows *k, enum source source, const str
     uint32_t group = l->group == 32 ? token / 32 : token / 16;
     size_t slab = (size_t)tqi_slab_lanes(l) * 4, in_slab = (size_t)(token - group * l->group) * 16;
     const uint8_t *codes = tile->blob + l->codes;
-    const char *ahead =
-        (const char *)codes + l->codes_size + (size_t)token * l->dim_pad * l->bits / 8;
+    const uint8_t *ahead = codes + l->codes_size + (size_t)token * l->dim_pad * l->bits / 8;
+    const ptrdiff_t far = tqk_far_keys(l, tile);
     for (uint32_t t = 0; t < 4; t++)
         for (uint32_t j = 0; j < per_lane; j++) {
             const uint8_t *at = codes + (group * per_lane + j) * slabs * slab + in_slab + t * 16;
             TQK_UNROLL
             for (uint32_t h = 0; h < slabs; h++) {
-                _mm_prefetch(ahead, _MM_HINT_T1);
+                tqk_ahead(ahead, far);
                 put_step(to, source, at + h * slab, 64);
                 to += TQK_STEP_AVX2 * 4 / slabs;
                 ahead += 64;
@@ -76,15 +77,15 @@ TQK_INLINE void unpack_v(const struct tqi_rows *v, enum source source, const str
     const size_t slab = (size_t)tqi_slab_lanes(l) * 4, lane = (size_t)l->group * 2;
     const size_t block = (size_t)n_tokens / 2 * TQK_STEP_AVX2;
     const uint8_t *codes = tile->blob + l->codes + word * slab;
-    const char *ahead = (const char *)(tile->next ? tile->next : tile->blob) +
-                        (size_t)word * 32 * n_tokens * l->bits / 8;
+    const uint8_t *ahead =
+        (tile->next ? tile->next : tile->blob) + (size_t)word * 32 * n_tokens * l->bits / 8;
     for (uint32_t octet = 0; octet < n_tokens / 8; octet++) {
         const uint8_t *at = codes + (octet & (in_group - 1)) * 16;
         TQK_UNROLL
         for (uint32_t h = 0; h < slabs; h++) {
-            _mm_prefetch(ahead, _MM_HINT_T1);
-            _mm_prefetch(ahead + 64, _MM_HINT_T1);
+            tqk_ahead(ahead, (ptrdiff_t)l->codes);
             put_step(to, source, at + h * per_lane * slab, lane);
+            tqk_ahead(ahead + 64, (ptrdiff_t)l->codes);
             put_step(to + block, source, at + h * per_lane * slab + 4 * lane, lane);
             to += TQK_STEP_AVX2 * 4 / slabs;
             ahead += 128;

@@ -97,6 +97,7 @@ TQK_INLINE void accumulate(const struct tqi_rows *v, enum tqk_float_avx512 sourc
     j.scale = tqk_decoded_unit_avx512(source) * (source == TQK_E4M3 ? tile->scale : 1);
     j.lines = (struct tqk_float_job_avx512){.stride = per_lane * slab,
                                             .steps = groups * slabs,
+                                            .far = (ptrdiff_t)l->codes,
                                             .lanes = l->group == 16 ? 0x00ff : 0xffff};
     for (uint32_t r = 0; r < n_rows; r++)
         spread_row(source, l, tile, groups, probabilities + (size_t)r * score_stride,

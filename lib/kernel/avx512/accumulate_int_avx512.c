@@ -3,15 +3,13 @@
  * and multiplied in the same loop.
  *
  * Tokens are taken in blocks of 64 whose weights share a scale, see weights_avx512.c. */
-#include "kernel/avx512/codes_avx512.h"
-#include "kernel/avx512/dot_avx512.h"
-#include "kernel/avx512/weights_avx512.h"
+#include "kernel/avx512/one_avx512.h"
 
 /* What all rows of a block share. */
 struct job {
     struct tqk_codes_avx512 codes;
     struct tqk_table_avx512 table;
-    struct tqk_weights_avx512 weights;
+    const struct tqk_weights_avx512 *weights;
     char *states;
     size_t state_bytes;
     uint32_t per_lane;            /* words of a lane */
@@ -40,7 +38,7 @@ TQK_INLINE void multiply(const struct tqk_table_avx512 *table, enum tqk_source_a
         for (uint32_t r = 0; r < rows; r++) {
             const uint8_t *from = weights + (size_t)r * TQK_WEIGHTS_BYTES_AVX512 + 4 * i;
             __m512i h = tqk_spread32_avx512(from);
-            __m512i l = tqk_spread32_avx512(from + 8);
+            __m512i l = tqk_spread32_avx512(from + TQK_BLOCK_AVX512);
             TQK_UNROLL
             for (uint32_t c = 0; c < n; c++) {
                 high[n * r + c] = _mm512_dpbusd_epi32(high[n * r + c], h, x[c][i]);
@@ -91,13 +89,13 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool who
                 if (t * n + i < n * tqk_lines_avx512(source))
                     tqk_ahead_line_avx512(codes.ahead, codes.far, t * n + i, &words[i]);
             }
-            multiply(&table, source, words, weights + (size_t)t * 16, rows, high, low);
+            multiply(&table, source, words, weights + (size_t)t * 8, rows, high, low);
         }
         codes.ahead += n * codes.ahead_step;
         if (source == TQK_INT8) /* the other half of the octets */
-            weights += g % 2 ? octets * 16 - 4 : 4;
+            weights += g % 2 ? octets * 8 - 4 : 4;
         else
-            weights += octets * 16;
+            weights += octets * 8;
     }
 }
 
@@ -109,9 +107,9 @@ TQK_INLINE void sum_rows(const struct job *j, enum tqk_source_avx512 source, uin
     TQK_UNROLL
     for (uint32_t i = 0; i < rows * n; i++) {
         high[i] = _mm512_setzero_si512();
-        low[i] = _mm512_set1_epi32(j->weights.half[first_row + i / n]);
+        low[i] = _mm512_set1_epi32(j->weights->half[first_row + i / n]);
     }
-    const uint8_t *weights = j->weights.bytes + (size_t)first_row * TQK_WEIGHTS_BYTES_AVX512;
+    const uint8_t *weights = j->weights->bytes + (size_t)first_row * TQK_WEIGHTS_BYTES_AVX512;
     if (j->codes.lanes == 0xffff)
         dot(j, source, true, q, weights, rows, dim, high, low);
     else
@@ -122,7 +120,7 @@ TQK_INLINE void sum_rows(const struct job *j, enum tqk_source_avx512 source, uin
         struct tqk_state_avx512 *s = (void *)(j->states + r * j->state_bytes);
         float *acc = s->acc + dim + i % n * 16;
         __m512 sum = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high[i], 8), low[i]));
-        __m512 scale = _mm512_set1_ps(j->weights.scale[r]);
+        __m512 scale = _mm512_set1_ps(j->weights->scale[r]);
         _mm512_storeu_ps(acc, _mm512_fmadd_ps(sum, scale, _mm512_loadu_ps(acc)));
     }
 }
@@ -151,15 +149,20 @@ BLOCKS(lm2, TQK_LM2)
 BLOCKS(int8, TQK_INT8)
 
 static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
-                       const struct tqi_tile *tile, const float *probabilities, uint32_t n_rows,
-                       uint32_t score_stride, void *states, size_t state_bytes, void *scratch) {
+                       tqk_accumulate_one_fn_avx512 *one, const struct tqi_tile *tile,
+                       const float *probabilities, uint32_t n_rows, uint32_t score_stride,
+                       void *states, size_t state_bytes, void *scratch) {
     const struct tqi_layout *l = &v->layout;
-    struct job j = {.codes = tqk_codes_of_v_avx512(l, tile),
-                    .table = tqk_table_of_avx512(v, 0),
-                    .weights = {.order = TQK_WEIGHTS_OCTETS},
-                    .states = states,
-                    .state_bytes = state_bytes,
-                    .per_lane = l->dim_pad / 32};
+    struct tqk_weighing_avx512 weighing;
+    struct tqk_weights_avx512 weights; /* set field by field: clearing it would show */
+    struct job j;                      /* set field by field: clearing it would show */
+    j.codes = tqk_codes_of_v_avx512(l, tile);
+    j.table = tqk_table_of_avx512(v, 0);
+    j.weights = &weights;
+    j.states = states;
+    j.state_bytes = state_bytes;
+    j.per_lane = l->dim_pad / 32;
+    weights.bytes = scratch;
     tqk_prefetch_gains_avx512(l, tile);
     tqk_rescale_states_avx512(l, states, state_bytes, n_rows);
     for (uint32_t token = tile->first / l->group * l->group; token < tile->last;
@@ -168,7 +171,13 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
         left = left < TQK_BLOCK_AVX512 ? left : TQK_BLOCK_AVX512;
         j.first_group = token / l->group;
         j.groups = (left + l->group - 1) / l->group;
-        tqk_weigh_avx512(v, tile, probabilities, n_rows, score_stride, token, scratch, &j.weights);
+        tqk_start_weights_avx512(&weighing, v, tile, probabilities, n_rows, score_stride, token,
+                                 &weights);
+        tqk_end_weights_avx512(&weighing);
+        if (n_rows == 1) {
+            one(v, tile, &weights, token, states);
+            continue;
+        }
         struct tqk_quad_walk_avx512 walk = tqk_quad_walk_avx512(l, 0);
         for (uint32_t dim = 0; dim < l->dim_pad; dim += 32) {
             struct tqk_quads_avx512 q[2];
@@ -189,8 +198,8 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
     void tqk_accumulate_##format##_avx512(                                                         \
         const struct tqi_rows *v, const struct tqi_tile *tile, const void *probabilities,          \
         uint32_t n_rows, uint32_t score_stride, void *states, size_t state_bytes, void *scratch) { \
-        accumulate(v, format, tile, probabilities, n_rows, score_stride, states, state_bytes,      \
-                   scratch);                                                                       \
+        accumulate(v, format, tqk_accumulate_one_##format##_avx512, tile, probabilities, n_rows,   \
+                   score_stride, states, state_bytes, scratch);                                    \
     }
 ACCUMULATE(lm4)
 ACCUMULATE(lm3)

@@ -153,8 +153,8 @@ TQK_INLINE void tqk_expand_avx512(const struct tqk_table_avx512 *t, enum tqk_sou
                        : _mm512_permutex2var_epi8(word, t->low_pair, shifted);
         high = rows < 8 ? _mm512_multishift_epi64_epi8(t->high_shift, word)
                         : _mm512_permutex2var_epi8(word, t->high_pair, shifted);
-        low = _mm512_ternarylogic_epi32(level, low, shifted, 0xca); /* level ? low : shifted */
-        high = _mm512_ternarylogic_epi32(level, high, word, 0xca);
+        low = _mm512_ternarylogic_epi32(low, shifted, level, 0xe4); /* level ? low : shifted */
+        high = _mm512_ternarylogic_epi32(high, word, level, 0xe4);
     }
     out[0] = _mm512_permutexvar_epi8(low, t->bytes);
     out[1] = _mm512_permutexvar_epi8(high, t->bytes);

@@ -72,10 +72,23 @@ struct tqk_float_job_avx512 {
     size_t stride;        /* of steps */
     uint32_t steps;       /* slabs along the sum */
     __mmask16 lanes;      /* words of a line */
-    const uint8_t *ahead; /* what to prefetch, `ahead_step` bytes (0 or 256) for a step */
+    const uint8_t *ahead; /* what to ask for, `ahead_step` bytes (0 or 256) for a step */
     size_t ahead_step;
+    ptrdiff_t far;          /* from there to what is read after that */
     const __mmask16 *valid; /* lanes of every operand that may be looked at; NULL = all */
 };
+
+/* Asks for those of a step's four lines that are due at the i-th of n operands, y. */
+TQK_INLINE __m512 tqk_lines_ahead_avx512(const uint8_t *ahead, ptrdiff_t far, uint32_t i,
+                                         uint32_t n, __m512 y) {
+    __m512i before = _mm512_castps_si512(y);
+    TQK_UNROLL
+    for (uint32_t line = 0; line < 4; line++) {
+        if (line * n / 4 == i)
+            tqk_ahead_line_avx512(ahead, far, line, &before);
+    }
+    return _mm512_castsi512_ps(before);
+}
 
 /* Sums of the 16 columns of 4 lines by row; rows lie row_stride floats apart. */
 TQK_INLINE void tqk_sum_lines_avx512(enum tqk_float_avx512 source, bool masked,
@@ -96,7 +109,6 @@ TQK_INLINE void tqk_sum_lines_avx512(enum tqk_float_avx512 source, bool masked,
         for (uint32_t i = 0; i < 4; i++) {
             line[i] = masked ? _mm512_maskz_loadu_epi32(j.lanes, j.at[i] + at)
                              : _mm512_loadu_si512(j.at[i] + at);
-            _mm_prefetch((const char *)ahead + (size_t)64 * i, _MM_HINT_T1);
         }
         TQK_UNROLL
         for (uint32_t e = 0; e < operands; e += 2) {
@@ -111,6 +123,7 @@ TQK_INLINE void tqk_sum_lines_avx512(enum tqk_float_avx512 source, bool masked,
             for (uint32_t i = 0; i < 2 * rows; i++) {
                 const uint32_t k = i / rows, r = i % rows;
                 __m512 y = _mm512_load_ps(row + r * row_stride + (size_t)(e + k) * 16);
+                y = tqk_lines_ahead_avx512(ahead, j.far, e * rows + i, operands * rows, y);
                 TQK_UNROLL
                 for (uint32_t c = 0; c < 4; c++) {
                     acc[r * 4 + c] = _mm512_fmadd_ps(x[c][k], y, acc[r * 4 + c]);

@@ -3,6 +3,7 @@
 #define TQI_KERNEL_AVX512_LINES_H
 
 #include "kernel/avx512/avx512.h"
+#include "kernel/simd/ahead.h"
 
 /* Where words of the codes are, and what will be read next: while keys are decoded, the values
  * of the same page and behind them the keys of the next one; while values are, the keys and then
@@ -18,9 +19,9 @@ struct tqk_codes_avx512 {
 
 static inline struct tqk_codes_avx512 tqk_codes_of_k_avx512(const struct tqi_layout *l,
                                                             const struct tqi_tile *tile) {
-    const uint8_t *at = tile->blob + l->codes, *next = tile->next ? tile->next : tile->blob;
+    const uint8_t *at = tile->blob + l->codes;
     struct tqk_codes_avx512 c = {.l = l, .at = at, .ahead = at + l->codes_size};
-    c.far = next + l->codes - c.ahead;
+    c.far = tqk_far_keys(l, tile);
     c.slab = (size_t)tqi_slab_lanes(l) * 4;
     c.lanes = 0xffff;
     return c;
@@ -44,12 +45,9 @@ static inline void tqk_prefetch_gains_avx512(const struct tqi_layout *v,
         _mm_prefetch((const char *)next + v->gains - v->tokens * 2 + i, _MM_HINT_T0);
 }
 
-/* Asks for line i of those that a step of a loop takes, `before` this word is worked on: into the
- * first level, which a line then enters once, and the line that is read a page later into the
- * second. One line has a place on its way to memory for some 150 ns, a core has 16 such places, and
- * what finds none stops everything behind it. So lines are asked for one at a time, in even steps;
- * and twice, since it is the second level's own prefetcher that keeps many more under way, and
- * it has to see a page of 4 KB begin early enough. */
+/* tqk_ahead() for line i of those that a step of a loop takes, held at its place: compilers
+ * move prefetches to the head of a loop. Volatile alone would not do, so `before`, what is worked
+ * on next, goes through it. */
 TQK_INLINE void tqk_ahead_line_avx512(const uint8_t *ahead, ptrdiff_t far, uint32_t i,
                                       __m512i *before) {
     const uint8_t *line = ahead + (size_t)64 * i;

@@ -6,7 +6,7 @@
 
 #include "kernel/avx512/avx512.h"
 #include "kernel/avx512/float_avx512.h"
-#include "kernel/avx512/weights_avx512.h"
+#include "kernel/avx512/one_avx512.h"
 
 static enum tqk_float_avx512 source_of(const struct tqi_rows *rows) {
     if (rows->format->kind == TQI_KIND_FP8)
@@ -21,11 +21,16 @@ size_t tqk_query_bytes_avx512(const struct tqi_rows *k) {
     return sizeof(struct tqk_query_avx512) + row + tqk_table_bytes_avx512(k);
 }
 
-/* Weights of either kind: of float formats 8 registers for every group of tokens. */
+/* Weights of either kind: of float formats 8 registers for every group of tokens. Of integers also
+ * a spread query. */
 size_t tqk_scratch_bytes_avx512(const struct tqi_rows *rows) {
     const struct tqi_layout *l = &rows->layout;
     size_t row = (size_t)l->tokens / l->group * 8 * sizeof(__m512);
-    return tqk_is_integer(rows) ? tqk_weights_scratch_avx512() : TQK_TILE_ROWS_AVX512 * row;
+    size_t weights = TQK_TILE_ROWS_AVX512 * TQK_WEIGHTS_BYTES_AVX512;
+    size_t queries = tqk_one_scratch_avx512(rows);
+    if (!tqk_is_integer(rows))
+        return TQK_TILE_ROWS_AVX512 * row;
+    return queries > weights ? queries : weights;
 }
 
 /* Exponent that brings a row of queries so far down that its sums with the largest of keys stay
@@ -162,8 +167,10 @@ TQK_INLINE void score(const struct tqi_rows *k, enum tqk_float_avx512 source,
     const uint32_t per_lane = l->dim_pad / 32, slabs = tqk_slabs_avx512(source);
     __mmask16 valid[TQK_DIM_LIMIT_AVX512 / 4];
     struct block b = {.queries = queries, .query_bytes = tqk_query_bytes_avx512(k)};
-    b.lines = (struct tqk_float_job_avx512){
-        .stride = (size_t)tqi_slab_lanes(l) * 4, .steps = per_lane * slabs, .lanes = 0xffff};
+    b.lines = (struct tqk_float_job_avx512){.stride = (size_t)tqi_slab_lanes(l) * 4,
+                                            .steps = per_lane * slabs,
+                                            .far = tqk_far_keys(l, tile),
+                                            .lanes = 0xffff};
     b.unit = tqk_decoded_unit_avx512(source) * (source == TQK_E4M3 ? tile->scale : 1);
     if (l->dim != l->dim_pad) {
         find_valid(source, l, valid);

@@ -10,8 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernel/avx512/codes_avx512.h"
-#include "kernel/avx512/dot_avx512.h"
+#include "kernel/avx512/one_avx512.h"
 #include "kernel/avx512/vec_avx512.h"
 
 /* ---- queries ------------------------------------------------------------------------------ */
@@ -212,13 +211,19 @@ BLOCKS(lm3, TQK_LM3)
 BLOCKS(lm2, TQK_LM2)
 BLOCKS(int8, TQK_INT8)
 
-static void score(const struct tqi_rows *k, rows_fn *const by_rows[9], const struct tqi_tile *tile,
-                  const uint8_t *queries, uint32_t n_rows, uint32_t score_stride, float *scores) {
+static void score(const struct tqi_rows *k, rows_fn *const by_rows[9], tqk_score_one_fn_avx512 *one,
+                  const struct tqi_tile *tile, const uint8_t *queries, uint32_t n_rows,
+                  uint32_t score_stride, float *scores, void *scratch) {
     const struct tqi_layout *l = &k->layout;
-    struct block b = {.codes = tqk_codes_of_k_avx512(l, tile),
-                      .table = tqk_table_of_avx512(k, 128),
-                      .words = l->dim_pad / (l->bits == 8 ? 16 : 32),
-                      .query_bytes = tqk_query_bytes_avx512(k)};
+    if (n_rows == 1) {
+        one(k, tile, queries, scores, scratch);
+        return;
+    }
+    struct block b; /* set field by field: clearing it would show */
+    b.codes = tqk_codes_of_k_avx512(l, tile);
+    b.table = tqk_table_of_avx512(k, 128);
+    b.words = l->dim_pad / (l->bits == 8 ? 16 : 32);
+    b.query_bytes = tqk_query_bytes_avx512(k);
     uint32_t token = tile->first & ~15u;
     b.codes.ahead += (size_t)token * l->dim_pad / 8 * l->bits;
     for (; token < tile->last; token += 16) {
@@ -242,8 +247,8 @@ static void score(const struct tqi_rows *k, rows_fn *const by_rows[9], const str
     void tqk_score_##format##_avx512(const struct tqi_rows *k, const struct tqi_tile *tile,       \
                                      const void *queries, uint32_t n_rows, uint32_t score_stride, \
                                      void *scores, void *scratch) {                               \
-        (void)scratch;                                                                            \
-        score(k, format, tile, queries, n_rows, score_stride, scores);                            \
+        score(k, format, tqk_score_one_##format##_avx512, tile, queries, n_rows, score_stride,    \
+              scores, scratch);                                                                   \
     }
 SCORE(lm4)
 SCORE(lm3)

@@ -11,6 +11,14 @@
 /* Probabilities reach 2^LEAD at most. */
 enum { LEAD = 6 };
 
+/* What all rows share. */
+struct job {
+    uint32_t n_tokens;
+    float scale;  /* natural score = score * scale */
+    float lead;   /* LEAD in scores */
+    float factor; /* to exponents of 2 */
+};
+
 struct row {
     float *scores;
     struct tqi_sight span;
@@ -26,51 +34,67 @@ TQK_INLINE __m512 scores_at(const struct row *row, uint32_t t, __mmask16 mask) {
     return _mm512_maskz_loadu_ps(mask, row->scores + t);
 }
 
-/* Moves the maximum of a state if the row leaves it behind. NaN is above nothing: it stays in
- * its probability, and so in the sum. */
-static void follow(struct tqk_state_avx512 *s, const struct row *row) {
-    __m512 most = _mm512_set1_ps(-INFINITY);
-    for (uint32_t t = row->span.first & ~15u; t < row->span.last; t += 16) {
-        if (t >= row->span.first && t + 16 <= row->span.last) {
-            most = _mm512_max_ps(scores_at(row, t, 0xffff), most);
-            continue;
-        }
-        __mmask16 mask = seen(row->span, t);
-        most = _mm512_mask_max_ps(most, mask, scores_at(row, t, mask), most);
-    }
-    float lead = LEAD / (s->scale * (float)TQK_LOG2_E);
-    float limit = s->max + (lead <= FLT_MAX ? lead : 0);
-    s->factor = 1;
-    if (_mm512_cmp_ps_mask(most, _mm512_set1_ps(limit), _CMP_GT_OQ) == 0)
-        return;
+/* Moves the maximum of a state to the largest score, by lane `most`. */
+static __attribute__((noinline)) void follow(struct tqk_state_avx512 *s, __m512 most) {
     float max = _mm512_reduce_max_ps(most);
     s->factor = s->max == -INFINITY ? 0 : expf((s->max - max) * s->scale);
     s->max = max;
     _mm512_storeu_ps(s->sum, _mm512_mul_ps(_mm512_loadu_ps(s->sum), _mm512_set1_ps(s->factor)));
 }
 
-/* 16 scores to probabilities. */
-TQK_INLINE __m512 probabilities(const struct row *row, uint32_t t, __mmask16 mask, __m512 top,
-                                __m512 factor) {
-    return tqk_exp2_avx512(_mm512_mul_ps(_mm512_sub_ps(scores_at(row, t, mask), top), factor));
+/* Moves the maximum if the row leaves it behind. NaN is above nothing: it stays in its probability,
+ * and so in the sum. */
+TQK_INLINE void look(const struct job *j, struct tqk_state_avx512 *s, __m512 most) {
+    s->factor = 1;
+    if (_mm512_cmp_ps_mask(most, _mm512_set1_ps(s->max + j->lead), _CMP_GT_OQ))
+        follow(s, most);
 }
 
-static void update(struct tqk_state_avx512 *s, const struct row *row, uint32_t n_tokens) {
-    follow(s, row);
-    const __m512 top = _mm512_set1_ps(s->max),
-                 factor = _mm512_set1_ps(s->scale * (float)TQK_LOG2_E);
-    __m512 sum = _mm512_loadu_ps(s->sum);
-    for (uint32_t t = 0; t < n_tokens; t += 16) {
-        if (t >= row->span.first && t + 16 <= row->span.last) {
-            __m512 x = probabilities(row, t, 0xffff, top, factor);
-            sum = _mm512_add_ps(sum, x);
-            _mm512_storeu_ps(row->scores + t, x);
-            continue;
-        }
+/* 16 scores to probabilities. */
+TQK_INLINE __m512 probabilities(__m512 score, __m512 top, __m512 factor) {
+    return tqk_exp2_avx512(_mm512_mul_ps(_mm512_sub_ps(score, top), factor));
+}
+
+/* A row that sees all of 64 tokens: they stay in registers. */
+TQK_INLINE void update_64(const struct job *j, struct tqk_state_avx512 *s, float *scores) {
+    __m512 x[4];
+    TQK_UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        x[i] = _mm512_loadu_ps(scores + (size_t)16 * i);
+    }
+    /* The second operand is the result where there is a NaN: none hides another score. */
+    __m512 most = _mm512_max_ps(x[0], _mm512_set1_ps(-INFINITY));
+    TQK_UNROLL
+    for (uint32_t i = 1; i < 4; i++) {
+        most = _mm512_max_ps(x[i], most);
+    }
+    look(j, s, most);
+    const __m512 top = _mm512_set1_ps(s->max), factor = _mm512_set1_ps(j->factor);
+    __m512 sum = _mm512_loadu_ps(s->sum); /* in the order of update() */
+    TQK_UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        x[i] = probabilities(x[i], top, factor);
+        sum = _mm512_add_ps(sum, x[i]);
+        _mm512_storeu_ps(scores + (size_t)16 * i, x[i]);
+    }
+    _mm512_storeu_ps(s->sum, sum);
+}
+
+static void update(const struct job *j, struct tqk_state_avx512 *s, const struct row *row) {
+    __m512 most = _mm512_set1_ps(-INFINITY), sum = _mm512_loadu_ps(s->sum);
+    for (uint32_t t = row->span.first & ~15u; t < row->span.last; t += 16) {
         __mmask16 mask = seen(row->span, t);
-        __m512 x = _mm512_maskz_mov_ps(mask, probabilities(row, t, mask, top, factor));
+        most = _mm512_mask_max_ps(most, mask, scores_at(row, t, mask), most);
+    }
+    look(j, s, most);
+    const __m512 top = _mm512_set1_ps(s->max), factor = _mm512_set1_ps(j->factor);
+    sum = _mm512_loadu_ps(s->sum);
+    for (uint32_t t = 0; t < j->n_tokens; t += 16) {
+        __mmask16 mask = seen(row->span, t);
+        __m512 x = probabilities(scores_at(row, t, mask), top, factor);
+        x = _mm512_maskz_mov_ps(mask, x);
         sum = _mm512_add_ps(sum, x);
-        _mm512_mask_storeu_ps(row->scores + t, tqk_first_avx512(n_tokens - t), x);
+        _mm512_mask_storeu_ps(row->scores + t, tqk_first_avx512(j->n_tokens - t), x);
     }
     _mm512_storeu_ps(s->sum, sum);
 }
@@ -78,6 +102,10 @@ static void update(struct tqk_state_avx512 *s, const struct row *row, uint32_t n
 void tqk_softmax_avx512(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
                         const struct tqi_sight *spans, uint32_t n_rows, uint32_t n_tokens,
                         double scale) {
+    struct job j = {.n_tokens = n_tokens, .scale = (float)(scale * TQK_SCORE_UNIT)};
+    j.factor = j.scale * (float)TQK_LOG2_E;
+    j.lead = LEAD / j.factor;
+    j.lead = j.lead <= FLT_MAX ? j.lead : 0;
     for (uint32_t r = 0; r < n_rows; r++) {
         struct tqk_state_avx512 *s = (void *)((char *)states + r * state_bytes);
         struct row row = {(float *)scores + (size_t)r * score_stride, spans[r]};
@@ -86,7 +114,10 @@ void tqk_softmax_avx512(void *states, size_t state_bytes, void *scores, uint32_t
             memset(row.scores, 0, n_tokens * sizeof *row.scores);
             continue;
         }
-        s->scale = (float)(scale * TQK_SCORE_UNIT);
-        update(s, &row, n_tokens);
+        s->scale = j.scale;
+        if (n_tokens == 64 && spans[r].first == 0 && spans[r].last == 64)
+            update_64(&j, s, row.scores);
+        else
+            update(&j, s, &row);
     }
 }
