@@ -114,6 +114,14 @@ TQI_INLINE void store_shared4(uint32_t at, uint32_t word) {
     asm volatile("st.shared.u32 [%0],%1;" ::"r"(at), "r"(word) : "memory");
 }
 
+TQI_INLINE void store_shared8(uint32_t at, uint64_t word) {
+    asm volatile("st.shared.u64 [%0],%1;" ::"r"(at), "l"(word) : "memory");
+}
+
+TQI_INLINE void store_shared16(uint32_t at, uint64_t a, uint64_t b) {
+    asm volatile("st.shared.v2.u64 [%0],{%1,%2};" ::"r"(at), "l"(a), "l"(b) : "memory");
+}
+
 TQI_INLINE void store_shared16(uint32_t at, float a, float b, float c, float d) {
     asm volatile("st.shared.v4.f32 [%0],{%1,%2,%3,%4};" ::"r"(at), "f"(a), "f"(b), "f"(c), "f"(d)
                  : "memory");
@@ -138,6 +146,14 @@ TQI_INLINE void barrier_wait(uint32_t barrier, uint32_t parity) {
                  "@p bra DONE_%=;\nbra AGAIN_%=;\nDONE_%=:\n}" ::"r"(barrier),
                  "r"(parity)
                  : "memory");
+}
+
+/* One lane of a whole warp. The compiler knows that it is one: where lane == 0 is asked for, it
+ * moves the operands of a copy to uniform registers in a loop over lanes. */
+TQI_INLINE bool elected() {
+    uint32_t is;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p,0xffffffff;\nselp.u32 %0,1,0,p;\n}" : "=r"(is));
+    return is != 0;
 }
 
 TQI_INLINE uint64_t evict_first() {

@@ -66,6 +66,11 @@ template <class L, bool SPLIT> struct Ring {
             wait(1);
     }
 
+    /* Address of the bytes behind the last slot. */
+    TQI_INLINE uint32_t behind_slots() const {
+        return slots + n * L::bytes;
+    }
+
     /* All of it has been read. */
     TQI_INLINE void refill_values(const uint8_t *page) {
         __syncwarp();
@@ -86,7 +91,7 @@ template <class L, bool SPLIT> struct Ring {
         const uint32_t to = slots + at * L::bytes;
 #if TQI_BULK_COPY
         const uint32_t barrier = barriers + 16 * at;
-        if (page && lane == 0) {
+        if (elected() && page) {
             expect_bytes(barrier, codes + gains);
             bulk_copy(to, page, codes, barrier, policy);
             if (gains)
@@ -103,7 +108,7 @@ template <class L, bool SPLIT> struct Ring {
         const uint32_t to = slots + at * L::bytes;
 #if TQI_BULK_COPY
         const uint32_t barrier = barriers + 16 * at + 8;
-        if (page && lane == 0) {
+        if (elected() && page) {
             expect_bytes(barrier, L::v_bytes);
             bulk_copy(to + L::k_bytes, page + L::k_bytes, L::v_bytes, barrier, policy);
         }

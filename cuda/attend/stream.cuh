@@ -4,7 +4,9 @@
 #ifndef TQI_CUDA_ATTEND_STREAM_CUH
 #define TQI_CUDA_ATTEND_STREAM_CUH
 
+#include "attend/edges.cuh"
 #include "attend/fast_job.h"
+#include "attend/join_warps.cuh"
 #include "attend/ring.cuh"
 #include "attend/row_index.cuh"
 #include "attend/tile.cuh"
@@ -96,34 +98,13 @@ TQI_INLINE void load_query(const Queries &job, const Item &i, uint32_t at, uint3
     t.clear();
 }
 
-/* What rows see of tile `tile`, counted from page 0; at: as above. */
-template <class T>
-TQI_INLINE typename T::Edge edge_of(const FastJob &job, const Item &i, uint32_t at, uint32_t tile,
-                                    uint32_t lane) {
-    const AttendJob &call = job.call;
-    tqi_segment s = segment_of(call, i.segment);
-    int64_t start = (int64_t)tile * FAST_TOKENS;
-    const uint32_t last = i.rows.n_rows - 1;
-    typename T::Edge e;
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++) {
-        uint32_t row = min(nt * 4 + lane % 4, last);
-        uint64_t from, to = tqi_visible(&s, call.causal, call.window,
-                                        (i.rows.first_row + row) / call.group, &from);
-        e.first[nt] = (int)max(min((int64_t)from - start, (int64_t)FAST_TOKENS), (int64_t)0);
-        e.end[nt] = (int)max(min((int64_t)to - start, (int64_t)FAST_TOKENS), (int64_t)0);
-        e.shift[nt] = job.cap != 0 ? TQI_LOG2E * __ldcg(&call.shift[at * T::HEADS + row]) : 0;
-    }
-    e.valid = (int)min((int64_t)s.length - start, (int64_t)FAST_TOKENS);
-    e.cap = job.cap;
-    e.cap_rate = job.cap_rate;
-    return e;
-}
-
 /* n pages from `tile` on, `stride` apart. */
 template <class T, class R>
-TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t tile, uint32_t n,
-                        uint32_t stride, uint32_t lane, R &ring, Fetch &fetch, T &t) {
+TQI_INLINE void consume(const FastJob &job, const Item &i, const tqi_segment &s, uint32_t at,
+                        uint32_t tile, uint32_t n, uint32_t stride, uint32_t lane, R &ring,
+                        Fetch &fetch, T &t) {
+    const EdgeRecord<T::HEADS> record = {ring.behind_slots()};
+    record.keep(job, i, s, at, lane);
     tile += i.first_tile - i.first_full; /* from the first whole one on: wraps around before it */
     for (; n; n--, tile += stride) {
         Slot slot = ring.wait_keys();
@@ -134,7 +115,10 @@ TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t
             ring.refill_keys(next);
             ring.wait_values();
         };
-        auto edge = [&] { return edge_of<T>(job, i, at, tile + i.first_full, lane); };
+        auto edge = [&] {
+            const EdgeRecord<T::HEADS> seen = {ring.behind_slots()};
+            return seen.template edge<T::NT>(job, tile + i.first_full, lane);
+        };
         t.page(slot, lane, tile >= i.n_full, edge, keys_done);
         ring.refill_values(T::SPLIT ? next : fetch.next());
     }
@@ -155,81 +139,6 @@ TQI_INLINE void write_piece(const FastJob &job, uint32_t piece, uint32_t lane, T
                 make_float2(t.max[nt], t.sum[nt]);
     }
     t.store(lane, one, job.call.partial + (uint64_t)piece * T::HEADS * T::D);
-}
-
-/* Floats between rows of accumulators in shared memory: stores of a warp meet all banks. */
-template <class T> __host__ __device__ constexpr uint32_t row_stride() {
-    return T::D + 4;
-}
-
-/* Bytes of a warp: its slots, which at the end hold its accumulators. */
-template <class T> __host__ __device__ uint32_t warp_bytes_of(uint32_t slots) {
-    uint32_t ring = slots * T::Layout::bytes, accumulators = T::HEADS * row_stride<T>() * 4;
-    return ring > accumulators ? ring : accumulators;
-}
-
-/* ---- blocks as workers ------------------------------------------------------------------------
- */
-
-/* The joint state of every row, which warp 0 writes; factors that bring the warp's to it. Lanes
- * share the warps out, and loops stay loops: code that runs once is slow. */
-template <class T>
-TQI_INLINE void join_states(const FastJob &job, uint32_t piece, uint32_t warp, uint32_t lane,
-                            const float2 *ml, const T &t, float factor[T::NT]) {
-    const uint32_t row = lane % T::HEADS, step = 32 / T::HEADS;
-    float joint = TQI_NO_MAXIMUM, sum = 0;
-#pragma unroll 1
-    for (uint32_t w = lane / T::HEADS; w < job.warps; w += step)
-        joint = fmaxf(joint, ml[w * T::HEADS + row].x);
-#pragma unroll
-    for (int o = T::HEADS; o < 32; o *= 2)
-        joint = fmaxf(joint, __shfl_xor_sync(~0u, joint, o));
-#pragma unroll 1
-    for (uint32_t w = lane / T::HEADS; w < job.warps; w += step) {
-        float2 v = ml[w * T::HEADS + row];
-        sum += v.y == 0 ? 0 : v.y * exp2_fast(v.x - joint);
-    }
-#pragma unroll
-    for (int o = T::HEADS; o < 32; o *= 2)
-        sum += __shfl_xor_sync(~0u, sum, o);
-    if (warp == 0 && lane < T::HEADS)
-        job.call.partial_ml[(uint64_t)piece * T::HEADS + row] = make_float2(joint, sum);
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++)
-        factor[nt] = exp2_fast(t.max[nt] - __shfl_sync(~0u, joint, nt * 4 + lane % 4));
-}
-
-/* Joins the states of the warps through shared memory, which no copy is filling any more. */
-template <class T>
-TQI_INLINE void join_warps(const FastJob &job, uint32_t piece, uint32_t warp, uint32_t lane,
-                           uint8_t *shared, T &t) {
-    const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
-    float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 16));
-    float factor[T::NT];
-    t.join_threads();
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++)
-        if (lane < 4)
-            ml[warp * T::HEADS + nt * 4 + lane] = make_float2(t.max[nt], t.sum[nt]);
-    __syncthreads();
-    join_states(job, piece, warp, lane, ml, t, factor);
-    t.template store<row_stride<T>()>(lane, factor, (float *)(shared + warp * warp_bytes));
-    __syncthreads();
-    float4 *out = (float4 *)(job.call.partial + (uint64_t)piece * T::HEADS * T::D);
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < T::HEADS * T::D / 4; i += blockDim.x) {
-        const uint32_t at = i / (T::D / 4) * (row_stride<T>() / 4) + i % (T::D / 4);
-        float4 a = ((const float4 *)shared)[at];
-#pragma unroll 4
-        for (uint32_t w = 1; w < job.warps; w++) {
-            float4 b = ((const float4 *)(shared + w * warp_bytes))[at];
-            a.x += b.x;
-            a.y += b.y;
-            a.z += b.z;
-            a.w += b.w;
-        }
-        out[i] = a;
-    }
 }
 
 /* ---- the kernel
@@ -286,13 +195,14 @@ TQI_INLINE void run_worker(const FastJob &job, uint32_t worker, const tqi_work &
     uint32_t segment = work.segment, item = work.item, left = work.n_tiles;
     uint32_t tile = work.tile + (by_block ? warp : 0);
     do {
-        Item i = enter_item(job, segment, item);
+        tqi_segment s;
+        Item i = enter_item(job, segment, item, s);
         uint32_t n = min(left, i.n_tiles - tile);
         if (by_block)
             n = warp < left ? (left - warp - 1) / job.warps + 1 : 0;
         if (n || by_block) {
             load_query(job, i, i.index, lane, t);
-            consume(job, i, i.index, tile, n, stride, lane, ring, fetch, t);
+            consume(job, i, s, i.index, tile, n, stride, lane, ring, fetch, t);
         }
         if (by_block) {
             join_warps(job, worker, warp, lane, shared, t);
@@ -380,7 +290,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     prepare_item<T>(job, i, s, warp, lane, row, queries, 0);
     load_query(queries, i, 0, lane, t);
     const uint32_t n = warp < work.n_tiles ? (work.n_tiles - warp - 1) / job.warps + 1 : 0;
-    consume(job, i, at, work.tile + warp, n, job.warps, lane, ring, fetch, t);
+    consume(job, i, whole.s, at, work.tile + warp, n, job.warps, lane, ring, fetch, t);
     join_warps(job, at, warp, lane, shared, t);
     merge_item<T>(job, i, whole, warp, lane);
 }

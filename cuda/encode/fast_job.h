@@ -7,7 +7,11 @@
 
 namespace tqi {
 
-enum { FAST_WARPS = 4, FEW_ROWS = 2 /* of a piece on average: a kernel of its own */ };
+enum {
+    FAST_WARPS = 4,
+    FEW_ROWS = 2,          /* of a piece on average: a kernel of its own */
+    FEW_WARPS_PER_SM = 64, /* the same of slots: no more rows than for so many warps */
+};
 
 /* A book for branch-free code, see quantize.cuh. */
 struct FastBook {

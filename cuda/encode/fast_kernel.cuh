@@ -263,10 +263,23 @@ template <int D, bool SLOTS> tq_status encode_rotated(FastEncodeJob f, LaunchSha
     return launch(tqk_encode_fast<D, SLOTS>, shape, "tqk_encode_fast", f);
 }
 
-/* Appends of few tokens a piece, of both sides at once when one rotates. */
-template <int D> bool has_few(const FastEncodeJob &f, uint32_t rotate) {
-    return !FastShapes<D>::MIXES && rotate &&
-           f.job.max_rows <= FEW_ROWS * (uint64_t)f.job.max_pieces;
+/* Appends of few tokens a piece, or of few slots, of both sides at once when one rotates. */
+template <int D, bool SLOTS> bool has_few(const FastEncodeJob &f, uint32_t rotate) {
+    const EncodeJob &job = f.job;
+    const uint64_t warps = (uint64_t)job.n_sms * FEW_WARPS_PER_SM;
+    if (FastShapes<D>::MIXES || !rotate)
+        return false;
+    return SLOTS ? job.max_rows * 2 * job.n_heads <= warps
+                 : job.max_rows <= FEW_ROWS * (uint64_t)job.max_pieces;
+}
+
+template <int D, bool SLOTS> tq_status launch_few(FastEncodeJob f, LaunchShape shape) {
+    if (SLOTS) {
+        f.log2_window = 0;
+        f.job.max_pieces = (uint32_t)f.job.max_rows;
+    }
+    shape.blocks = blocks_of(f, 0);
+    return launch(tqk_encode_few<D, SLOTS>, shape, "tqk_encode_few", f);
 }
 
 /* Sides that rotate and others take a launch each. */
@@ -274,11 +287,9 @@ template <int D, bool SLOTS> tq_status encode_fast(FastEncodeJob f, cudaStream_t
     const EncodeJob &job = f.job;
     LaunchShape shape = {0, FAST_WARPS * 32, 0, stream, job.overlap != 0};
     uint32_t sides = f.sides, rotate = sides & (job.side[0].rotates | job.side[1].rotates << 1);
-    if constexpr (!SLOTS && !FastShapes<D>::MIXES)
-        if (has_few<D>(f, rotate)) {
-            shape.blocks = blocks_of(f, 0);
-            return launch(tqk_encode_few<D>, shape, "tqk_encode_few", f);
-        }
+    if constexpr (!FastShapes<D>::MIXES)
+        if (has_few<D, SLOTS>(f, rotate))
+            return launch_few<D, SLOTS>(f, shape);
     f.sides = rotate;
     if (rotate) {
         TQI_TRY((encode_rotated<D, SLOTS>(f, shape)));

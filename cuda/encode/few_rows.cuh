@@ -7,6 +7,7 @@
 #define TQI_CUDA_ENCODE_FEW_ROWS_CUH
 
 #include "encode/code_rows.cuh"
+#include "encode/one_row.cuh"
 #include "encode/plain.cuh"
 
 namespace tqi {
@@ -109,36 +110,93 @@ template <int D> TQI_ENCODE_INLINE void prefetch_few(const FastEncodeJob &f, con
 /* ---- the kernel --------------------------------------------------------------------------------
  */
 
-/* A warp a unit, of a whole token group. */
-template <int D>
-__global__ void __launch_bounds__(FAST_WARPS * 32)
-    tqk_encode_few(const __grid_constant__ FastEncodeJob f) {
+/* New rows of a unit by the lanes of Few; where a row has a warp of its own those that need more
+ * care, or are of other types. */
+template <int D, bool SHARED>
+__device__ __noinline__ void encode_few_with_care(const FastEncodeJob &f, Unit u, uint32_t *stage,
+                                                  const float *scaled) {
     using R = typename FastShapes<D>::Few;
-    using S = Stage<false>;
+    using S = Stage<SHARED>;
+    ChunkFlips flips(flips_of(f) + part_of_lane<R>() * 8);
+    WarpRoom room = {stage, scaled, nullptr, nullptr, nullptr};
+    __syncwarp();
+    encode_few<R, S>(f, u, flips, room);
+    store_unit<S, D>(f, u, room);
+}
+
+/* What a warp knows before the kernel in front has ended. */
+template <int D> struct FewAhead {
+    uint4 flips; /* of 4 dims */
+    Unit u;
+    uint32_t row; /* of slots */
+    bool exists;
+
+    /* A unit of the pieces: also what it will read. */
+    TQI_ENCODE_INLINE void find(const FastEncodeJob &f, uint32_t index) {
+        uint32_t pieces = pieces_of(f);
+        exists = index < units_of(f, 0) && unit_at(f, index, pieces, 0, &u);
+        if (exists)
+            prefetch_few<D>(f, u);
+    }
+    /* A row of slots; its slot is not known yet. */
+    TQI_ENCODE_INLINE void find_row(const FastEncodeJob &f, uint32_t index) {
+        uint32_t part;
+        exists = index < units_of(f, 0);
+        row = place_unit(f, index, 0, &u, &part);
+        open_unit(f, AppendPiece{0, 0, 1, row}, 0, 0, &u);
+        if (exists)
+            prefetch_row<D>(f, u);
+    }
+    TQI_ENCODE_INLINE void find_slot(const FastEncodeJob &f) {
+        const uint32_t page = f.job.pages.page_tokens;
+        if (!exists)
+            return;
+        int64_t slot = f.job.slots[row];
+        exists = is_slot(f.job, slot);
+        open_unit(f,
+                  AppendPiece{(uint32_t)(slot >> (31 - __clz((int)page))),
+                              (uint32_t)slot & (page - 1), 1, row},
+                  0, 0, &u);
+    }
+};
+
+/* A warp a unit. */
+template <int D, bool SLOTS>
+__global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
+    tqk_encode_few(const __grid_constant__ FastEncodeJob f) {
+    using S = Stage<SLOTS>;
     __shared__ __align__(16) uint32_t stages[FAST_WARPS][2 * D / 8 * S::PITCH];
     __shared__ float scaled[FAST_WARPS][16];
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    uint32_t pieces = pieces_of(f), index = blockIdx.x * FAST_WARPS + warp;
-    ChunkFlips flips(flips_of(f) + part_of_lane<R>() * 8);
-    Unit u;
-    bool exists = index < units_of(f, 0) && unit_at(f, index, pieces, 0, &u);
-    if (exists)
-        prefetch_few<D>(f, u);
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    FewAhead<D> a;
+    if (SLOTS)
+        a.find_row(f, blockIdx.x * FAST_WARPS + warp);
+    else
+        a.find(f, blockIdx.x * FAST_WARPS + warp);
+    if constexpr (D == QuadPlace::D)
+        a.flips = ((const uint4 *)flips_of(f))[lane];
     if (lane < 16)
         scaled[warp][lane] = f.book[lane / 8].scaled[lane % 8];
     if (!f.joins)
         wait_for_predecessor();
     allow_successor();
-    if (exists) {
-        WarpRoom room = {stages[warp], scaled[warp], nullptr, nullptr, nullptr};
-        __syncwarp();
-        if (f.job.side[u.side].rotates) {
-            encode_few<R, S>(f, u, flips, room);
-            store_unit<S, D>(f, u, room);
-        } else {
-            encode_plain<D, GROUP>(f, u);
+    if (SLOTS)
+        a.find_slot(f);
+    Unit &u = a.u;
+    if (a.exists && !f.job.side[u.side].rotates)
+        encode_plain<D, GROUP>(f, u);
+    else if (a.exists)
+        for (uint32_t left = u.fresh; left; left &= left - 1) {
+            Unit rows = u;
+            if constexpr (D == QuadPlace::D) {
+                if (encode_one<SLOTS>(f, u, __ffs((int)left) - 1, a.flips))
+                    continue;
+                rows.fresh = left & (0u - left);
+            } else {
+                left = rows.fresh & (0u - rows.fresh); /* all of them */
+            }
+            encode_few_with_care<D, SLOTS>(f, rows, stages[warp], scaled[warp]);
         }
-    }
     if (f.joins)
         wait_for_predecessor();
 }

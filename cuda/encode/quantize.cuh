@@ -151,18 +151,20 @@ TQI_ENCODE_INLINE GainParts quantize_lm(const Side &s, const FastBook &b, float 
 /* ---- 8 bits ------------------------------------------------------------------------------------
  */
 
-/* Words of a lane's part of a row; adds their squares. */
-template <class R>
-TQI_ENCODE_INLINE void quantize_8(const float *x, uint32_t *w, uint32_t *sum_of_squares) {
+template <int N> TQI_ENCODE_INLINE float largest_of_lane(const float *x) {
     float most[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        most[i % 4] = fmaxf(most[i % 4], fabsf(x[i]));
+    return fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
+}
+
+/* Words of a lane's numbers times `inv`; adds their squares. */
+template <int N>
+TQI_ENCODE_INLINE void round_8(const float *x, float inv, uint32_t *w, uint32_t *sum_of_squares) {
     int squares = 0;
 #pragma unroll
-    for (int i = 0; i < R::N; i++)
-        most[i % 4] = fmaxf(most[i % 4], fabsf(x[i]));
-    float largest = row_max<R>(fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3])));
-    float inv = largest > 0 ? __fdiv_rn(127.0f, largest) : 0;
-#pragma unroll
-    for (int i = 0; i < R::N / 4; i++) {
+    for (int i = 0; i < N / 4; i++) {
         uint32_t b[4]; /* adding 1.5 x 2^23 rounds to the nearest integer, ties to even */
 #pragma unroll
         for (int k = 0; k < 4; k++)
@@ -172,6 +174,13 @@ TQI_ENCODE_INLINE void quantize_8(const float *x, uint32_t *w, uint32_t *sum_of_
         squares = __dp4a((int)w[i], (int)w[i], squares);
     }
     *sum_of_squares += (uint32_t)squares;
+}
+
+/* The same of a lane's part of a row. */
+template <class R>
+TQI_ENCODE_INLINE void quantize_8(const float *x, uint32_t *w, uint32_t *sum_of_squares) {
+    float largest = row_max<R>(largest_of_lane<R::N>(x));
+    round_8<R::N>(x, largest > 0 ? __fdiv_rn(127.0f, largest) : 0, w, sum_of_squares);
 }
 
 template <class R>

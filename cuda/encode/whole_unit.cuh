@@ -8,6 +8,7 @@
 #define TQI_CUDA_ENCODE_WHOLE_UNIT_CUH
 
 #include "encode/code_rows.cuh"
+#include "encode/in_range.cuh"
 
 namespace tqi {
 
@@ -15,31 +16,6 @@ namespace tqi {
 TQI_ENCODE_INLINE bool is_whole(const FastEncodeJob &f, const Unit &u) {
     uint32_t all = ~0u >> (GROUP - (GROUP >> f.log2_parts));
     return u.fresh >> u.first == all && f.simple >> u.side & 1;
-}
-
-/* ---- rounded as IEEE asks, without the questions whether numbers are in range -----------------
- */
-
-TQI_ENCODE_INLINE float sqrt_in_range(float x) {
-    float r;
-    asm volatile("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    float s = x * r;
-    return fmaf(fmaf(-s, s, x), r * 0.5f, s);
-}
-
-TQI_ENCODE_INLINE float reciprocal_in_range(float x) {
-    float r;
-    asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return fmaf(fmaf(-x, r, 1.0f), r, r);
-}
-
-TQI_ENCODE_INLINE float quotient_in_range(float a, float b) {
-    float r;
-    asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
-    r = fmaf(fmaf(-b, r, 1.0f), r, r);
-    float q = a * r;
-    q = fmaf(fmaf(-b, q, a), r, q);
-    return fmaf(fmaf(-b, q, a), r, q);
 }
 
 /* ---- a round: rows in the slot to words in the room -------------------------------------------

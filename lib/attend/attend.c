@@ -15,6 +15,7 @@
 
 /* A worker's memory. */
 struct workspace {
+    struct tqi_held *held; /* whose queries and shifts are here */
     char *queries, *scores, *scratch;
     char *states; /* [kv head of the task][row] */
     double *out, *other;
@@ -23,8 +24,8 @@ struct workspace {
 };
 
 static struct workspace workspace_of(const struct tqi_attend_plan *p, uint32_t worker) {
-    struct workspace w;
-    w.queries = p->workers + worker * p->worker_bytes;
+    struct workspace w = {.held = tqi_held_by(p, worker)};
+    w.queries = (char *)w.held + TQI_ALIGNMENT;
     w.scores = w.queries + TQI_TILE_ROWS * p->query_bytes;
     w.scratch = w.scores + p->scores_bytes;
     w.states = w.scratch + p->scratch_bytes;
@@ -191,21 +192,32 @@ static double mean_score(const struct tqi_attend_plan *p, const struct tqi_piece
     return sum * fabs(p->job->call.scale);
 }
 
-static void start_head(const struct tqi_attend_plan *p, struct workspace *w, const struct task *t,
-                       uint32_t head) {
+/* The query rows of a kv head to the level's form. */
+static void prepare_head(const struct tqi_attend_plan *p, struct workspace *w, const struct task *t,
+                         uint32_t head) {
     const struct tqi_layer *layer = t->part->layer;
     char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->query_bytes;
-    char *states = w->states + (size_t)(head - t->head) * t->n_rows * p->state_bytes;
     for (uint32_t r = 0; r < t->n_rows; r++) {
-        t->level->state_clear(&layer->v, states + r * p->state_bytes);
-        if (t->from >= t->to)
-            continue;
         if (p->job->call.softcap > 0)
             w->shift[(head - t->head) * t->n_rows + r] =
                 mean_score(p, t->piece, t->part, head, t->first_row + r, w->row);
         load_query(p, t->piece, head, t->first_row + r, w->row);
         t->level->prepare(&layer->k, w->row, queries + r * t->query_bytes);
     }
+}
+
+/* A worker mostly goes from split to split of the same rows, whose queries it has. */
+static void start_rows(const struct tqi_attend_plan *p, struct workspace *w, const struct task *t) {
+    const struct tqi_layer *layer = t->part->layer;
+    struct tqi_held now = {t->piece, layer, t->head, t->first_row};
+    for (uint32_t r = 0; r < t->n_heads * t->n_rows; r++)
+        t->level->state_clear(&layer->v, w->states + r * p->state_bytes);
+    if (t->from >= t->to || (w->held->piece == now.piece && w->held->layer == now.layer &&
+                             w->held->head == now.head && w->held->first_row == now.first_row))
+        return;
+    for (uint32_t h = 0; h < t->n_heads; h++)
+        prepare_head(p, w, t, t->head + h);
+    *w->held = now;
 }
 
 /* The sink's logit joins the sum and takes its share of the weight from the values. */
@@ -283,8 +295,7 @@ static void walk(void *arg, uint32_t index, uint32_t worker) {
     uint32_t page_tokens = t.part->view.page_tokens;
     uint64_t base = t.part->base, first = t.from > base ? (t.from - base) / page_tokens : 0;
     struct workspace w = workspace_of(p, worker);
-    for (uint32_t h = 0; h < t.n_heads; h++)
-        start_head(p, &w, &t, t.head + h);
+    start_rows(p, &w, &t);
     tqi_level_enter(t.level, t.n_rows);
     for (uint64_t page = first; t.from < t.to && base + page * page_tokens < t.to; page++)
         for (uint32_t h = 0; h < t.n_heads; h++)

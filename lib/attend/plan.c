@@ -31,12 +31,13 @@ static void measure(struct tqi_attend_plan *p, const struct tqi_layer *layer) {
     measure_form(p, layer);
     if (layer->exact)
         measure_form(p, layer->exact);
-    p->worker_bytes = tqi_align_up(TQI_TILE_ROWS * (p->query_bytes + p->state_bytes) +
-                                       p->scores_bytes + p->scratch_bytes +
-                                       (2 * layer->v.layout.dim + TQI_TILE_ROWS) * sizeof(double) +
-                                       layer->k.layout.dim * sizeof(float),
-                                   TQI_ALIGNMENT) +
-                      APART_BYTES;
+    p->worker_bytes =
+        tqi_align_up(TQI_ALIGNMENT + TQI_TILE_ROWS * (p->query_bytes + p->state_bytes) +
+                         p->scores_bytes + p->scratch_bytes +
+                         (2 * layer->v.layout.dim + TQI_TILE_ROWS) * sizeof(double) +
+                         layer->k.layout.dim * sizeof(float),
+                     TQI_ALIGNMENT) +
+        APART_BYTES;
 }
 
 void tqi_attend_measure(const struct tqi_layer *layer, struct tqi_attend_sizes *sizes) {
@@ -215,6 +216,8 @@ int tqi_attend_next_block(struct tqi_attend_plan *p) {
         p->next_query = 0;
     }
     number_tasks(p);
+    for (uint32_t w = 0; w < p->job->executor->n_workers; w++)
+        memset(tqi_held_by(p, w), 0, sizeof(struct tqi_held)); /* pieces are others now */
     return p->n_pieces > 0;
 }
 

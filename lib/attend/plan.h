@@ -60,6 +60,17 @@ struct tqi_attend_plan {
     uint32_t next_seq, next_query; /* where the next block begins */
 };
 
+/* Whose prepared rows a worker has, at the head of its memory; all 0: nobody's. */
+struct tqi_held {
+    const struct tqi_piece *piece;
+    const struct tqi_layer *layer; /* of the part: its form decides that of the rows */
+    uint32_t head, first_row;
+};
+
+static inline struct tqi_held *tqi_held_by(const struct tqi_attend_plan *plan, uint32_t worker) {
+    return (struct tqi_held *)(void *)(plan->workers + worker * plan->worker_bytes);
+}
+
 void tqi_attend_start(struct tqi_attend_plan *plan, const struct tqi_attend_job *job);
 /* Cuts the next block; 0 when there is none. */
 int tqi_attend_next_block(struct tqi_attend_plan *plan);

@@ -8,6 +8,10 @@
 #include "base/checked.h"
 #include "base/half.h"
 
+/* Between workers: a page of 4 KB, up to whose end hardware fetches ahead of what a thread reads,
+ * so that what another one writes there would travel to and fro. */
+enum { APART_FLOATS = 1024 };
+
 /* Floats that a row in 16 bits takes. */
 static size_t half_floats(const struct tqi_layer *layer) {
     uint32_t k = layer->k.layout.dim, v = layer->v.layout.dim;
@@ -17,7 +21,7 @@ static size_t half_floats(const struct tqi_layer *layer) {
 size_t tqi_encode_scratch(const struct tqi_layer *layer) {
     size_t k = layer->encode_k->encode_scratch(&layer->k);
     size_t v = layer->encode_v->encode_scratch(&layer->v);
-    size_t floats = k > v ? k : v;
+    size_t floats = (k > v ? k : v) + APART_FLOATS;
     return layer->exact ? floats + half_floats(layer) : floats;
 }
 
@@ -102,7 +106,7 @@ static struct side side_of(const struct tqi_encode_job *job, int is_v, uint32_t 
         return s;
     s.exact = is_v ? &exact->v : &exact->k;
     s.exact_level = is_v ? exact->encode_v : exact->encode_k;
-    s.half = (uint16_t *)(void *)(s.x + job->scratch_floats - half_floats(layer));
+    s.half = (uint16_t *)(void *)(s.x + job->scratch_floats - APART_FLOATS - half_floats(layer));
     return s;
 }
 

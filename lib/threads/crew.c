@@ -74,12 +74,16 @@ static uint32_t post(struct tqi_crew *crew, uint32_t n_tasks, tqi_task_fn *task,
     return runner;
 }
 
+/* A runner polls this many times as long for members who are at work on their last task: that is
+ * shorter than a task, and to be woken takes some 40 microseconds. */
+enum { PATIENCE = 10 };
+
 /* Nobody may join any more; waits for those who have. */
 static void finish(struct tqi_crew *crew) {
     pthread_mutex_lock(&crew->lock);
     crew->open = 0;
     pthread_mutex_unlock(&crew->lock);
-    for (uint32_t i = 0; i < crew->spins && atomic_load(&crew->helpers); i++)
+    for (uint32_t i = 0; i < PATIENCE * crew->spins && atomic_load(&crew->helpers); i++)
         relax();
     pthread_mutex_lock(&crew->lock);
     while (atomic_load(&crew->helpers))

@@ -18,6 +18,15 @@ void tqk_rescale_states_avx2(const struct tqi_layout *l, char *states, size_t st
     }
 }
 
+/* Sums of integer formats in dim order: they lie as the kernels make them, for every word of a lane
+ * four dims of eight lanes. */
+static void put_in_order(const struct tqi_layout *l, const float *acc, float *x) {
+    const uint32_t lane_dims = l->dim_pad / 8;
+    for (uint32_t word = 0; word < l->dim_pad / 32; word++)
+        for (uint32_t lane = 0; lane < 8; lane++, acc += 4)
+            _mm_storeu_ps(x + (size_t)lane * lane_dims + word * 4, _mm_loadu_ps(acc));
+}
+
 void tqk_state_finish_avx2(const struct tqi_rows *v, const void *state, const float *mean,
                            double *out, double *lse, void *scratch) {
     const struct tqk_state_avx2 *s = state;
@@ -29,13 +38,16 @@ void tqk_state_finish_avx2(const struct tqi_rows *v, const void *state, const fl
         *lse = -INFINITY;
         return;
     }
-    double factor = TQK_VALUE_UNIT / (double)s->sum;
-    memcpy(x, s->acc, dim * sizeof *x);
+    double factor = TQK_VALUE_UNIT / (double)tqk_sum_of_avx2(s);
+    if (tqk_is_integer(v))
+        put_in_order(&v->layout, s->acc, x);
+    else
+        memcpy(x, s->acc, dim * sizeof *x);
     if (tqi_format_rotates(v->format)) {
         tqk_unrotate_avx2(&v->rotation, x);
         factor *= (tqk_is_integer(v) ? tqk_integer_unit(v) : 1) / sqrt((double)dim);
     }
     for (uint32_t i = 0; i < dim; i++)
         out[i] = (double)x[i] * factor + (mean ? (double)mean[i] : 0);
-    *lse = (double)s->max * (double)s->scale + log((double)s->sum);
+    *lse = (double)s->max * (double)s->scale + log((double)tqk_sum_of_avx2(s));
 }

@@ -8,19 +8,16 @@ struct job {
     const int16_t *values; /* 32 dims */
     char *states;
     size_t state_bytes;
-    uint32_t lane_dims, dim; /* of a lane of a slab; the first of a word in a lane */
+    size_t word;
 };
 
-/* Adds sums of 8 dims, 4 of lane `lane` and 4 of the next, to the state of a row. */
-TQK_INLINE void add_sums(const struct job *j, uint32_t row, uint32_t lane, __m256i sum) {
-    struct tqk_state_avx2 *s = (void *)(j->states + row * j->state_bytes);
-    float *first = s->acc + (size_t)lane * j->lane_dims + j->dim, *second = first + j->lane_dims;
+/* Adds sums of 8 dims, 4 of lane 2 `pair` and 4 of the next, to the state of a row. */
+TQK_INLINE void add_sums(const struct job *j, uint32_t row, char *state, uint32_t pair,
+                         __m256i sum) {
+    float *acc = ((struct tqk_state_avx2 *)(void *)state)->acc + (j->word * 4 + pair) * 8;
     __m256i x = _mm256_add_epi32(sum, _mm256_set1_epi32(j->weights.bias[row]));
-    __m256 acc = _mm256_castps128_ps256(_mm_loadu_ps(first));
-    acc = _mm256_insertf128_ps(acc, _mm_loadu_ps(second), 1);
-    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(x), _mm256_set1_ps(j->weights.scale[row]), acc);
-    _mm_storeu_ps(first, _mm256_castps256_ps128(acc));
-    _mm_storeu_ps(second, _mm256_extractf128_ps(acc, 1));
+    __m256 scale = _mm256_set1_ps(j->weights.scale[row]);
+    _mm256_storeu_ps(acc, _mm256_fmadd_ps(_mm256_cvtepi32_ps(x), scale, _mm256_loadu_ps(acc)));
 }
 
 /* Rows from `row` on and 32 dims. */
@@ -29,16 +26,17 @@ TQK_INLINE void sum_rows(const struct job *j, uint32_t width, uint32_t row, uint
     const uint32_t blocks = width == 8 ? 4 : 2;
     const char *weights = (const char *)(j->weights.rows + (size_t)row * TQK_BLOCK_AVX2);
     for (uint32_t b = 0; b < blocks; b++) {
-        __m256i sum[8];
+        __m256i sum[TQK_SUMS_AVX2];
         tqk_dot_avx2(j->values + (size_t)b * steps * 32, steps, weights, TQK_BLOCK_AVX2 * 2, width,
                      rows, sum);
+        char *state = j->states + row * j->state_bytes;
         TQK_UNROLL
-        for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t r = 0; r < rows; r++, state += j->state_bytes) {
             if (width == 8) {
-                add_sums(j, row + r, 2 * b, _mm256_hadd_epi32(sum[2 * r], sum[2 * r + 1]));
+                add_sums(j, row + r, state, b, _mm256_hadd_epi32(sum[2 * r], sum[2 * r + 1]));
             } else {
-                add_sums(j, row + r, 4 * b, sum[2 * r]);
-                add_sums(j, row + r, 4 * b + 2, sum[2 * r + 1]);
+                add_sums(j, row + r, state, 2 * b, sum[2 * r]);
+                add_sums(j, row + r, state, 2 * b + 1, sum[2 * r + 1]);
             }
         }
     }
@@ -50,12 +48,23 @@ typedef void rows_fn(const struct job *j, uint32_t row);
     static __attribute__((noinline)) void name##_##rows(const struct job *j, uint32_t row) { \
         sum_rows(j, width, row, rows);                                                       \
     }
-ROWS(halves, 8, 1)
-ROWS(halves, 8, 2)
-ROWS(halves, 8, 4)
-ROWS(whole, 4, 1)
-ROWS(whole, 4, 2)
-ROWS(whole, 4, 4)
+#ifdef __AVXVNNI__
+#define BLOCKS(name, width) \
+    ROWS(name, width, 1)    \
+    ROWS(name, width, 2)    \
+    ROWS(name, width, 3)    \
+    ROWS(name, width, 4)    \
+    ROWS(name, width, 6)    \
+    static rows_fn *const name[7] = {NULL, name##_1, name##_2, name##_3, name##_4, NULL, name##_6};
+#else
+#define BLOCKS(name, width) \
+    ROWS(name, width, 1)    \
+    ROWS(name, width, 2)    \
+    ROWS(name, width, 4)    \
+    static rows_fn *const name[5] = {NULL, name##_1, name##_2, NULL, name##_4};
+#endif
+BLOCKS(halves, 8)
+BLOCKS(whole, 4)
 
 /* Weights have 15 bits: tokens are taken in blocks with a scale of their own, so that a heavy
  * token takes precision from few others. */
@@ -63,22 +72,19 @@ static void accumulate(const struct tqi_rows *v, const struct tqi_tile *tile,
                        const float *probabilities, uint32_t n_rows, uint32_t score_stride,
                        void *states, size_t state_bytes, int16_t *scratch,
                        tqk_unpack_v_fn_avx2 *unpack) {
-    static rows_fn *const by_rows[2][5] = {{NULL, whole_1, whole_2, NULL, whole_4},
-                                           {NULL, halves_1, halves_2, NULL, halves_4}};
-    rows_fn *const *run = by_rows[tqk_has_half(v)];
+    rows_fn *const *run = tqk_has_half(v) ? halves : whole;
     const struct tqi_layout *l = &v->layout;
     struct job j = {.values = scratch, .states = states, .state_bytes = state_bytes};
-    j.lane_dims = l->dim_pad / 8;
     tqk_rescale_states_avx2(l, states, state_bytes, n_rows);
     for (uint32_t token = tile->first / l->group * l->group; token < tile->last;
          token += TQK_BLOCK_AVX2) {
         tqk_weigh_avx2(v, tile, probabilities, n_rows, score_stride, token,
                        scratch + (size_t)32 * TQK_BLOCK_AVX2, &j.weights);
         for (uint32_t word = 0; word < l->dim_pad / 32; word++) {
-            j.dim = word * 4;
+            j.word = word;
             unpack(v, tile, word, token, j.weights.n_tokens, scratch);
             for (uint32_t r = 0, rows; r < n_rows; r += rows) {
-                rows = n_rows - r >= 4 ? 4 : n_rows - r >= 2 ? 2 : 1;
+                rows = tqk_rows_together(n_rows - r);
                 run[rows](&j, r);
             }
         }

@@ -40,18 +40,16 @@ struct tqk_query_avx2 {
     int16_t data[];
 };
 
-/* State of a query row; the accumulator is in the basis of the codes. */
+/* State of a query row; the accumulator is in the basis of the codes. Probabilities are relative to
+ * `max`, which follows the largest score at some distance. Sums of integer formats lie in the
+ * order of the steps, see accumulate_avx2.c. */
 struct tqk_state_avx2 {
-    float max, sum, factor;
+    float max, factor;
     float scale; /* of max: natural score = max * scale */
-    float pad[12];
+    float pad[5];
+    float sum[8]; /* of probabilities, by lane */
     float acc[];
 };
-
-/* No token seen. Rows of NaN alone have no maximum either, but a sum. */
-static inline bool tqk_is_empty_avx2(const struct tqk_state_avx2 *s) {
-    return s->max == -INFINITY && s->sum == 0;
-}
 
 /* The first n of 8 lanes. */
 static inline __m256i tqk_first_avx2(uint32_t n) {
@@ -69,6 +67,15 @@ static inline float tqk_sum_of_lanes_avx2(__m256 x) {
     __m128 m = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     m = _mm_add_ps(m, _mm_movehl_ps(m, m));
     return _mm_cvtss_f32(_mm_add_ss(m, _mm_shuffle_ps(m, m, 1)));
+}
+
+static inline float tqk_sum_of_avx2(const struct tqk_state_avx2 *s) {
+    return tqk_sum_of_lanes_avx2(_mm256_loadu_ps(s->sum));
+}
+
+/* No token seen. Rows of NaN alone have no maximum either, but a sum. */
+static inline bool tqk_is_empty_avx2(const struct tqk_state_avx2 *s) {
+    return s->max == -INFINITY && tqk_sum_of_avx2(s) == 0;
 }
 
 /* Scores of 4 tokens from `token` on, those in the tile. */
@@ -131,8 +138,8 @@ tqk_unpack_v_fn_avx2 tqk_unpack_v_lm4_avx2, tqk_unpack_v_lm3_avx2, tqk_unpack_v_
 struct tqk_weights_avx2 {
     uint32_t token, n_tokens; /* from the start of the page; whole groups */
     int16_t *rows;            /* TQK_BLOCK_AVX2 apart, 8 tokens in the order of the steps */
-    int32_t bias[TQK_TILE_ROWS_AVX2];
-    float scale[TQK_TILE_ROWS_AVX2];
+    int32_t bias[TQK_TILE_ROWS_AVX2 + 3];
+    float scale[TQK_TILE_ROWS_AVX2 + 3];
 };
 
 /* The block of up to TQK_BLOCK_AVX2 tokens from `token` on; those outside the tile weigh nothing.

@@ -9,11 +9,22 @@
  * need not wait for the one before: VPDPWSSD adds only when it has multiplied. */
 #ifdef __AVXVNNI__
 #define TQK_ADD_PRODUCTS(sum, x, y) _mm256_dpwssd_avx_epi32(sum, x, y)
-#define TQK_CHAINS(rows) ((rows) > 2 ? 1u : (rows) == 2 ? 2u : 4u)
+#define TQK_CHAINS(rows) ((rows) > 3 ? 1u : (rows) > 1 ? 2u : 4u)
 #else
 #define TQK_ADD_PRODUCTS(sum, x, y) _mm256_add_epi32(sum, _mm256_madd_epi16(x, y))
 #define TQK_CHAINS(rows) 1u
 #endif
+
+/* Rows that are taken together when so many are left: as many sums as hide the latency of a
+ * multiply, 12 of VPDPWSSD for 6 rows, or for 3 twice. */
+static inline uint32_t tqk_rows_together(uint32_t left) {
+#ifdef __AVXVNNI__
+    return left >= 6 ? 6 : left >= 4 ? 4 : left;
+#else
+    return left >= 4 ? 4 : left >= 2 ? 2 : 1;
+#endif
+}
+enum { TQK_SUMS_AVX2 = 12 };
 
 /* Keeps a sum in its register: compilers else go round the loop with a copy of it. */
 #define TQK_KEEP_AVX2(x) __asm__("" : "+x"(x))
@@ -25,12 +36,12 @@ TQK_INLINE __m256i tqk_spread_avx2(const char *at, uint32_t width) {
 }
 
 /* sum[2 r + i] = sum over steps s, a multiple of 4, of register i of step s times element s of row
- * r, spread. A step is two registers; elements have `width` bytes; rows (1, 2 or 4) lie row_bytes
+ * r, spread. A step is two registers; elements have `width` bytes; rows lie row_bytes
  * apart. */
 TQK_INLINE void tqk_dot_avx2(const int16_t *x, uint32_t steps, const char *row, size_t row_bytes,
                              uint32_t width, uint32_t rows, __m256i *sum) {
     const uint32_t chains = TQK_CHAINS(rows);
-    __m256i acc[8];
+    __m256i acc[TQK_SUMS_AVX2];
     TQK_UNROLL
     for (uint32_t i = 0; i < chains * rows * 2; i++) {
         acc[i] = _mm256_setzero_si256();

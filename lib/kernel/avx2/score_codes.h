@@ -28,7 +28,7 @@ TQK_INLINE void score_rows(const struct tqi_rows *k, const struct tqi_tile *tile
     const size_t query_bytes = tqk_query_bytes_avx2(k);
     const uint32_t steps = k->layout.dim_pad / (width / 2), blocks = width == 8 ? 2 : 1;
     for (uint32_t b = 0; b < blocks; b++) {
-        __m256i sum[8];
+        __m256i sum[TQK_SUMS_AVX2];
         tqk_dot_avx2(keys + (size_t)b * steps * 32, steps,
                      queries + offsetof(struct tqk_query_avx2, data), query_bytes, width, rows,
                      sum);
@@ -47,24 +47,33 @@ typedef void rows_fn(const struct tqi_rows *k, const struct tqi_tile *tile, cons
         uint32_t stride, float *scores, uint32_t token, const int16_t *keys) {      \
         score_rows(k, tile, width, queries, rows, stride, scores, token, keys);     \
     }
-ROWS(halves, 8, 1)
-ROWS(halves, 8, 2)
-ROWS(halves, 8, 4)
-ROWS(whole, 4, 1)
-ROWS(whole, 4, 2)
-ROWS(whole, 4, 4)
+#ifdef __AVXVNNI__
+#define BLOCKS(name, width) \
+    ROWS(name, width, 1)    \
+    ROWS(name, width, 2)    \
+    ROWS(name, width, 3)    \
+    ROWS(name, width, 4)    \
+    ROWS(name, width, 6)    \
+    static rows_fn *const name[7] = {NULL, name##_1, name##_2, name##_3, name##_4, NULL, name##_6};
+#else
+#define BLOCKS(name, width) \
+    ROWS(name, width, 1)    \
+    ROWS(name, width, 2)    \
+    ROWS(name, width, 4)    \
+    static rows_fn *const name[5] = {NULL, name##_1, name##_2, NULL, name##_4};
+#endif
+BLOCKS(halves, 8)
+BLOCKS(whole, 4)
 
 static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const char *queries,
                   uint32_t n_rows, uint32_t stride, float *scores, int16_t *scratch,
                   tqk_unpack_k_fn_avx2 *unpack) {
-    static rows_fn *const by_rows[2][5] = {{NULL, whole_1, whole_2, NULL, whole_4},
-                                           {NULL, halves_1, halves_2, NULL, halves_4}};
-    rows_fn *const *run = by_rows[tqk_has_half(k)];
+    rows_fn *const *run = tqk_has_half(k) ? halves : whole;
     const size_t query_bytes = tqk_query_bytes_avx2(k);
     for (uint32_t token = tile->first & ~15u; token < tile->last; token += 16) {
         unpack(k, tile, token, scratch);
         for (uint32_t r = 0, rows; r < n_rows; r += rows) {
-            rows = n_rows - r >= 4 ? 4 : n_rows - r >= 2 ? 2 : 1;
+            rows = tqk_rows_together(n_rows - r);
             run[rows](k, tile, queries + r * query_bytes, stride, scores + (size_t)r * stride,
                       token, scratch);
         }

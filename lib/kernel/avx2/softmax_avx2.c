@@ -7,6 +7,10 @@
 
 #define LOG2_E 1.44269504088896340736
 
+/* Probabilities reach 2^LEAD at most: a maximum follows the scores only when they leave it behind
+ * by more, so that most pages neither look for theirs nor rescale anything. */
+enum { LEAD = 6 };
+
 size_t tqk_state_bytes_avx2(const struct tqi_rows *v) {
     return sizeof(struct tqk_state_avx2) + v->layout.dim_pad * sizeof(float);
 }
@@ -94,63 +98,100 @@ void tqk_softcap_avx2(void *scores, uint32_t score_stride, const double *shift, 
     }
 }
 
+/* What all rows share. */
+struct job {
+    uint32_t n_tokens;
+    float scale; /* natural score = score * scale */
+    float lead;  /* LEAD in scores */
+    __m256 factor;
+};
+
+/* Moves the maximum of a state to the largest score, by lane `most`. */
+static __attribute__((noinline)) void follow(struct tqk_state_avx2 *s, __m256 most) {
+    float max = tqk_largest_of_lanes_avx2(most);
+    s->factor = rescale(s->max, max, s->scale);
+    s->max = max;
+    _mm256_storeu_ps(s->sum, _mm256_mul_ps(_mm256_loadu_ps(s->sum), _mm256_set1_ps(s->factor)));
+}
+
+/* Moves the maximum if the row leaves it behind. NaN is above nothing: it stays in its probability,
+ * and so in the sum. */
+TQK_INLINE void look(const struct job *j, struct tqk_state_avx2 *s, __m256 most) {
+    const __m256 limit = _mm256_set1_ps(s->max + j->lead);
+    s->factor = 1;
+    if (_mm256_movemask_ps(_mm256_cmp_ps(most, limit, _CMP_GT_OQ)))
+        follow(s, most);
+}
+
+/* 8 saturated scores to probabilities. */
+TQK_INLINE __m256 probabilities(__m256 score, __m256 top, __m256 factor) {
+    return exponential2(_mm256_mul_ps(_mm256_sub_ps(score, top), factor));
+}
+
+/* A row that sees all of 64 tokens: they stay in registers, as far as these reach. */
+TQK_INLINE void update_64(const struct job *j, struct tqk_state_avx2 *s, float *scores) {
+    __m256 x[8], most = _mm256_set1_ps(-INFINITY);
+    TQK_UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        x[i] = saturated(_mm256_loadu_ps(scores + (size_t)8 * i));
+        /* The second operand is the result where there is a NaN: none hides another score. */
+        most = _mm256_max_ps(x[i], most);
+    }
+    look(j, s, most);
+    const __m256 top = _mm256_set1_ps(s->max), factor = j->factor;
+    __m256 sum = _mm256_loadu_ps(s->sum); /* in the order of update() */
+    TQK_UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        x[i] = probabilities(x[i], top, factor);
+        sum = _mm256_add_ps(sum, x[i]);
+        _mm256_storeu_ps(scores + (size_t)8 * i, x[i]);
+    }
+    _mm256_storeu_ps(s->sum, sum);
+}
+
 static bool is_whole(struct tqi_sight span, uint32_t t) {
     return t >= span.first && t + 8 <= span.last;
 }
 
-/* Largest of the row and what came before. NaN is above nothing: it stays in its probability, and
- * so in the sum. */
-static float new_maximum(const float *scores, struct tqi_sight span, float max) {
-    __m256 most = _mm256_set1_ps(max);
+static void update(const struct job *j, struct tqk_state_avx2 *s, float *scores,
+                   struct tqi_sight span) {
+    __m256 most = _mm256_set1_ps(-INFINITY);
     for (uint32_t t = span.first / 8 * 8; t < span.last; t += 8) {
         if (is_whole(span, t)) {
-            most = _mm256_max_ps(_mm256_loadu_ps(scores + t), most);
+            most = _mm256_max_ps(saturated(_mm256_loadu_ps(scores + t)), most);
             continue;
         }
         __m256i mask = seen(span, t);
-        __m256 s = _mm256_max_ps(_mm256_maskload_ps(scores + t, mask), most);
-        most = _mm256_blendv_ps(most, s, _mm256_castsi256_ps(mask));
+        __m256 x = _mm256_max_ps(saturated(_mm256_maskload_ps(scores + t, mask)), most);
+        most = _mm256_blendv_ps(most, x, _mm256_castsi256_ps(mask));
     }
-    float x = tqk_largest_of_lanes_avx2(most);
-    return x > FLT_MAX ? FLT_MAX : x;
-}
-
-/* What all tokens of a row share. */
-struct row {
-    __m256 top, factor; /* a probability is 2^((score - top) * factor) */
-};
-
-TQK_INLINE __m256 probabilities(const struct row *row, __m256 scores) {
-    return exponential2(_mm256_mul_ps(_mm256_sub_ps(saturated(scores), row->top), row->factor));
-}
-
-static void update(struct tqk_state_avx2 *s, float *scores, struct tqi_sight span,
-                   uint32_t n_tokens, float scale) {
-    float max = new_maximum(scores, span, s->max);
-    __m256 sum = _mm256_setzero_ps();
-    const struct row row = {_mm256_set1_ps(max), _mm256_set1_ps(scale * (float)LOG2_E)};
-    s->factor = max == s->max ? 1 : rescale(s->max, max, scale);
-    s->max = max;
-    s->scale = scale;
-    for (uint32_t t = 0; t < n_tokens; t += 8) {
+    look(j, s, most);
+    const __m256 top = _mm256_set1_ps(s->max), factor = j->factor;
+    __m256 sum = _mm256_loadu_ps(s->sum);
+    for (uint32_t t = 0; t < j->n_tokens; t += 8) {
         if (is_whole(span, t)) {
-            __m256 p = probabilities(&row, _mm256_loadu_ps(scores + t));
-            sum = _mm256_add_ps(sum, p);
-            _mm256_storeu_ps(scores + t, p);
+            __m256 x = probabilities(saturated(_mm256_loadu_ps(scores + t)), top, factor);
+            sum = _mm256_add_ps(sum, x);
+            _mm256_storeu_ps(scores + t, x);
             continue;
         }
         __m256i mask = seen(span, t);
-        __m256 p = probabilities(&row, _mm256_maskload_ps(scores + t, mask));
-        p = _mm256_and_ps(p, _mm256_castsi256_ps(mask));
-        sum = _mm256_add_ps(sum, p);
-        _mm256_maskstore_ps(scores + t, tqk_first_avx2(n_tokens - t), p);
+        __m256 x = probabilities(saturated(_mm256_maskload_ps(scores + t, mask)), top, factor);
+        x = _mm256_and_ps(x, _mm256_castsi256_ps(mask));
+        sum = _mm256_add_ps(sum, x);
+        _mm256_maskstore_ps(scores + t, tqk_first_avx2(j->n_tokens - t), x);
     }
-    s->sum = s->sum * s->factor + tqk_sum_of_lanes_avx2(sum);
+    _mm256_storeu_ps(s->sum, sum);
 }
 
 void tqk_softmax_avx2(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
                       const struct tqi_sight *spans, uint32_t n_rows, uint32_t n_tokens,
                       double scale) {
+    struct job j = {.n_tokens = n_tokens, .scale = (float)(scale * TQK_SCORE_UNIT)};
+    const float factor = j.scale * (float)LOG2_E;
+    j.factor = _mm256_set1_ps(factor);
+    j.lead = LEAD / factor;
+    j.lead = j.lead <= FLT_MAX ? j.lead : 0;
     for (uint32_t r = 0; r < n_rows; r++) {
         struct tqk_state_avx2 *s = (void *)((char *)states + r * state_bytes);
         float *row = (float *)scores + (size_t)r * score_stride;
@@ -159,7 +200,11 @@ void tqk_softmax_avx2(void *states, size_t state_bytes, void *scores, uint32_t s
             memset(row, 0, n_tokens * sizeof *row);
             continue;
         }
-        update(s, row, spans[r], n_tokens, (float)(scale * TQK_SCORE_UNIT));
+        s->scale = j.scale;
+        if (n_tokens == 64 && spans[r].first == 0 && spans[r].last == 64)
+            update_64(&j, s, row);
+        else
+            update(&j, s, row, spans[r]);
     }
 }
 
@@ -170,7 +215,8 @@ void tqk_state_merge_avx2(const struct tqi_rows *v, void *into, const void *from
         return;
     float max = a->max > b->max ? a->max : b->max;
     float fa = rescale(a->max, max, b->scale), fb = rescale(b->max, max, b->scale);
-    a->sum = a->sum * fa + b->sum * fb;
+    __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(a->sum), _mm256_set1_ps(fa));
+    _mm256_storeu_ps(a->sum, _mm256_fmadd_ps(_mm256_loadu_ps(b->sum), _mm256_set1_ps(fb), sum));
     for (uint32_t i = 0; i < v->layout.dim_pad; i += 8) {
         __m256 x = _mm256_mul_ps(_mm256_loadu_ps(a->acc + i), _mm256_set1_ps(fa));
         x = _mm256_fmadd_ps(_mm256_loadu_ps(b->acc + i), _mm256_set1_ps(fb), x);

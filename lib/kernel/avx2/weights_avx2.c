@@ -1,13 +1,23 @@
 /* Weights of the integer values: probability times gain in 15 bits of the block's largest. */
 #include "kernel/avx2/avx2.h"
 
+/* Gains times this: probabilities reach 64 (softmax_avx2.c), and their product with the largest
+ * gain must not leave binary32. */
+#define ROOM 0x1p-8f
+
+enum { REGISTERS = TQK_BLOCK_AVX2 / 8 };
+
 /* What the rows share. */
 struct job {
     const struct tqi_rows *v;
     const struct tqi_tile *tile;
+    const float *probabilities;
+    size_t stride;
+    uint32_t token;
     struct tqk_weights_avx2 *weights;
-    __m256 gain[TQK_BLOCK_AVX2 / 8];
-    __m128i order;
+    __m256 gain[REGISTERS];
+    __m256i order;                        /* of 8 weights, twice */
+    float factor[TQK_TILE_ROWS_AVX2 + 3]; /* of a row */
 };
 
 /* Gains of 8 tokens as binary32, 0 outside the tile. */
@@ -23,7 +33,8 @@ static __m256 gains_at(const struct job *j, uint32_t token) {
 }
 
 /* Probabilities of 8 tokens, 0 outside the tile. */
-static __m256 few_at(const struct tqi_tile *t, const float *p, uint32_t token) {
+static __attribute__((noinline)) __m256 few_at(const struct tqi_tile *t, const float *p,
+                                               uint32_t token) {
     float x[8] = {0};
     for (uint32_t i = 0; i < 8; i++)
         if (token + i >= t->first && token + i < t->last)
@@ -31,55 +42,128 @@ static __m256 few_at(const struct tqi_tile *t, const float *p, uint32_t token) {
     return _mm256_loadu_ps(x);
 }
 
-/* The weights of a row as fixed point, n registers. */
-TQK_INLINE void fill_row(const struct job *j, uint32_t row, uint32_t n, const float *p) {
+/* Probability times gain of the 8 tokens of register i. */
+TQK_INLINE __m256 product(const struct job *j, bool whole, uint32_t row, uint32_t i) {
+    const float *p = j->probabilities + row * j->stride;
+    const uint32_t at = j->token + i * 8;
+    __m256 x = whole || (at >= j->tile->first && at + 8 <= j->tile->last)
+                   ? _mm256_loadu_ps(p + (at - j->tile->first))
+                   : few_at(j->tile, p, at);
+    return _mm256_mul_ps(x, j->gain[i]);
+}
+
+/* The largest of each of 4 registers. */
+TQK_INLINE __m128 largest_of_4(const __m256 x[4]) {
+    __m256 a = _mm256_max_ps(_mm256_unpacklo_ps(x[0], x[1]), _mm256_unpackhi_ps(x[0], x[1]));
+    __m256 b = _mm256_max_ps(_mm256_unpacklo_ps(x[2], x[3]), _mm256_unpackhi_ps(x[2], x[3]));
+    a = _mm256_max_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+    return _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+}
+
+/* Factors of rows [row, + n), n up to 4, and the scales of their sums. A NaN probability makes the
+ * sum of the state NaN, which spoils the row at its end. */
+TQK_INLINE void find_factors(struct job *j, bool whole, uint32_t row, uint32_t n) {
+    __m256 most[4];
+    TQK_UNROLL
+    for (uint32_t r = 0; r < 4; r++) {
+        most[r] = _mm256_setzero_ps();
+        TQK_UNROLL
+        for (uint32_t i = 0; i < REGISTERS && r < n; i++) {
+            most[r] = _mm256_max_ps(most[r], product(j, whole, row + r, i));
+        }
+    }
+    __m128 top = largest_of_4(most);
+    __m128 small = _mm_cmplt_ps(top, _mm_set1_ps(0x1p-100f)), zero = _mm_setzero_ps();
+    __m128 up = _mm_blendv_ps(_mm_set1_ps(1), _mm_set1_ps(0x1p40f), small);
+    __m128 factor = _mm_div_ps(_mm_set1_ps(INT16_MAX), _mm_mul_ps(top, up));
+    /* In two steps: it may be huge. */
+    factor = _mm_mul_ps(_mm_and_ps(factor, _mm_cmpgt_ps(top, zero)), up);
+    _mm_storeu_ps(j->factor + row, factor);
+    const float unit = (float)(1 / (TQK_VALUE_UNIT * INT16_MAX * (double)ROOM));
+    _mm_storeu_ps(j->weights->scale + row, _mm_mul_ps(top, _mm_set1_ps(unit)));
+}
+
+/* Rows [row, + n) as fixed point, 8 tokens in the order of the steps. */
+TQK_INLINE void round_rows(const struct job *j, bool whole, uint32_t row, uint32_t n) {
     struct tqk_weights_avx2 *to = j->weights;
-    const struct tqi_tile *tile = j->tile;
-    int16_t *out = to->rows + (size_t)row * TQK_BLOCK_AVX2;
-    __m256 w[TQK_BLOCK_AVX2 / 8], most = _mm256_setzero_ps();
-    __m256i sum = _mm256_setzero_si256();
+    __m256i sum[4];
     TQK_UNROLL
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t at = to->token + i * 8;
-        w[i] = at >= tile->first && at + 8 <= tile->last ? _mm256_loadu_ps(p + (at - tile->first))
-                                                         : few_at(tile, p, at);
-        w[i] = _mm256_mul_ps(w[i], j->gain[i]);
-        most = _mm256_max_ps(most, w[i]);
+    for (uint32_t r = 0; r < 4; r++) {
+        const __m256 f = _mm256_broadcast_ss(j->factor + row + r);
+        int16_t *out = to->rows + (size_t)(row + r) * TQK_BLOCK_AVX2;
+        sum[r] = _mm256_setzero_si256();
+        TQK_UNROLL
+        for (uint32_t i = 0; i < REGISTERS && r < n; i += 2) {
+            __m256i x = _mm256_cvtps_epi32(_mm256_mul_ps(product(j, whole, row + r, i), f));
+            __m256i y = _mm256_cvtps_epi32(_mm256_mul_ps(product(j, whole, row + r, i + 1), f));
+            sum[r] = _mm256_add_epi32(sum[r], _mm256_add_epi32(x, y));
+            __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(x, y), 0xd8);
+            _mm256_storeu_si256((__m256i *)(void *)(out + i * 8),
+                                _mm256_shuffle_epi8(both, j->order));
+        }
     }
-    float top = tqk_largest_of_lanes_avx2(most), up = top < 0x1p-100f ? 0x1p40f : 1;
-    __m256 factor = _mm256_set1_ps(top > 0 ? INT16_MAX / (top * up) : 0);
-    factor = _mm256_mul_ps(factor, _mm256_set1_ps(up)); /* in two steps: it may be huge */
-    TQK_UNROLL
-    for (uint32_t i = 0; i < n; i++) {
-        __m256i x = _mm256_cvtps_epi32(_mm256_mul_ps(w[i], factor));
-        sum = _mm256_add_epi32(sum, x);
-        __m128i y = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-        _mm_store_si128((__m128i *)(void *)(out + i * 8), _mm_shuffle_epi8(y, j->order));
+    __m256i all =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(sum[0], sum[1]), _mm256_hadd_epi32(sum[2], sum[3]));
+    __m128i x = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    /* As tqk_bias_avx2(). */
+    __m128i bias = _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(x, 7));
+    if (tqk_has_half(j->v))
+        bias = _mm_add_epi32(bias, _mm_srai_epi32(_mm_add_epi32(x, _mm_set1_epi32(1)), 1));
+    _mm_storeu_si128((__m128i *)(void *)(to->bias + row), bias);
+}
+
+/* Functions of their own, so that each has all registers. */
+typedef void rows_fn(struct job *j, uint32_t row);
+#define ROWS(name, whole, n)                                                                  \
+    static __attribute__((noinline)) void factors_##name##_##n(struct job *j, uint32_t row) { \
+        find_factors(j, whole, row, n);                                                       \
+    }                                                                                         \
+    static __attribute__((noinline)) void round_##name##_##n(struct job *j, uint32_t row) {   \
+        round_rows(j, whole, row, n);                                                         \
     }
-    __m128i all = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-    all = _mm_hadd_epi32(all, all);
-    to->bias[row] = tqk_bias_avx2(j->v, _mm_cvtsi128_si32(_mm_hadd_epi32(all, all)));
-    /* A NaN probability makes the sum of the state NaN, which spoils the row at its end. */
-    to->scale[row] = top * (float)(1 / (TQK_VALUE_UNIT * INT16_MAX));
+#define BLOCKS(name, whole) \
+    ROWS(name, whole, 1) ROWS(name, whole, 2) ROWS(name, whole, 3) ROWS(name, whole, 4)
+BLOCKS(all, true)
+BLOCKS(some, false)
+
+/* Rows whose largest weights are looked for before any is rounded: the way from one to the other
+ * is long, and others can go it meanwhile. */
+enum { TOGETHER = 8 };
+
+static void weigh(struct job *j, bool whole, uint32_t row, uint32_t n) {
+    static rows_fn *const factors[2][4] = {
+        {factors_some_1, factors_some_2, factors_some_3, factors_some_4},
+        {factors_all_1, factors_all_2, factors_all_3, factors_all_4}};
+    static rows_fn *const round[2][4] = {{round_some_1, round_some_2, round_some_3, round_some_4},
+                                         {round_all_1, round_all_2, round_all_3, round_all_4}};
+    for (uint32_t r = 0; r < n; r += 4)
+        factors[whole][n - r < 4 ? n - r - 1 : 3](j, row + r);
+    for (uint32_t r = 0; r < n; r += 4)
+        round[whole][n - r < 4 ? n - r - 1 : 3](j, row + r);
 }
 
 void tqk_weigh_avx2(const struct tqi_rows *v, const struct tqi_tile *tile, const float *p,
                     uint32_t n_rows, uint32_t score_stride, uint32_t token, int16_t *rows,
                     struct tqk_weights_avx2 *weights) {
     const struct tqi_layout *l = &v->layout;
-    struct job j = {.v = v, .tile = tile, .weights = weights, .order = tqk_order_avx2(v, true)};
-    memset(j.gain, 0, sizeof j.gain);
-    uint32_t left = tile->last - token;
-    left = left < TQK_BLOCK_AVX2 ? left : TQK_BLOCK_AVX2;
+    const uint32_t left = tile->last - token < TQK_BLOCK_AVX2 ? tile->last - token : TQK_BLOCK_AVX2;
+    const bool whole = token >= tile->first && left == TQK_BLOCK_AVX2;
+    struct job j; /* set field by field: clearing it would show */
+    j.v = v;
+    j.tile = tile;
+    j.probabilities = p;
+    j.stride = score_stride;
+    j.token = token;
+    j.weights = weights;
+    j.order = _mm256_broadcastsi128_si256(tqk_order_avx2(v, true));
     weights->token = token;
     weights->n_tokens = (left + l->group - 1) / l->group * l->group;
     weights->rows = rows;
-    for (uint32_t i = 0; i < weights->n_tokens; i += 8)
-        j.gain[i / 8] = gains_at(&j, token + i);
-    for (uint32_t r = 0; r < n_rows; r++) {
-        if (weights->n_tokens == 16)
-            fill_row(&j, r, 2, p + (size_t)r * score_stride);
-        else
-            fill_row(&j, r, TQK_BLOCK_AVX2 / 8, p + (size_t)r * score_stride);
+    for (uint32_t i = 0; i < REGISTERS; i++) {
+        j.gain[i] = _mm256_setzero_ps();
+        if (i * 8 < weights->n_tokens)
+            j.gain[i] = _mm256_mul_ps(gains_at(&j, token + i * 8), _mm256_set1_ps(ROOM));
     }
+    for (uint32_t r = 0; r < n_rows; r += TOGETHER)
+        weigh(&j, whole, r, n_rows - r < TOGETHER ? n_rows - r : TOGETHER);
 }

@@ -90,6 +90,12 @@ static void update(const struct job *j, struct tqk_state_avx512 *s, const struct
     const __m512 top = _mm512_set1_ps(s->max), factor = _mm512_set1_ps(j->factor);
     sum = _mm512_loadu_ps(s->sum);
     for (uint32_t t = 0; t < j->n_tokens; t += 16) {
+        if (t >= row->span.first && t + 16 <= row->span.last) { /* masked stores are slow */
+            __m512 x = probabilities(_mm512_loadu_ps(row->scores + t), top, factor);
+            sum = _mm512_add_ps(sum, x);
+            _mm512_storeu_ps(row->scores + t, x);
+            continue;
+        }
         __mmask16 mask = seen(row->span, t);
         __m512 x = probabilities(scores_at(row, t, mask), top, factor);
         x = _mm512_maskz_mov_ps(mask, x);
