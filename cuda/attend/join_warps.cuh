@@ -20,9 +20,6 @@ template <class T> __host__ __device__ uint32_t warp_bytes_of(uint32_t slots) {
     return ((ring > accumulators ? ring : accumulators) + 127) / 128 * 128;
 }
 
-/* ---- blocks as workers ------------------------------------------------------------------------
- */
-
 /* The joint state of every row, which warp 0 writes; factors that bring the warp's to it. Lanes
  * share the warps out, and loops stay loops: code that runs once is slow. */
 template <class T>
