@@ -71,6 +71,7 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     job->q_half = room->q_half;
     job->q_sketch = room->q_sketch;
     job->arrived = room->arrived;
+    job->shared_limit = s->shared_limit;
     job->planes = is_native(kernel->arithmetic);
     return shape_block(s, kernel, job);
 }

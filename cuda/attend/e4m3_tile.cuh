@@ -144,8 +144,8 @@ template <int NT_, int D_> struct E4m3Tile : Tile<TQ_FORMAT_FP8, TQ_FORMAT_FP8, 
 };
 
 /* The query of an item; rows that it lacks are zeros. */
-template <int NT, int D>
-TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint32_t lane,
+template <int NT, int D, class Queries>
+TQI_INLINE void load_query(const Queries &job, const Item &i, uint32_t at, uint32_t lane,
                            E4m3Tile<NT, D> &t) {
     using T = E4m3Tile<NT, D>;
     const uint32_t last = i.rows.n_rows - 1;
@@ -156,11 +156,11 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint3
             job.fragments + ((uint64_t)at * T::BLOCKS + b) * 2 * T::J * 32 + lane;
 #pragma unroll
         for (int w = 0; w < 2 * T::J; w++)
-            t.planes[b][w] = in ? __ldcg(from + w * 32) : 0;
+            t.planes[b][w] = in ? operand(job, from + w * 32) : 0;
     }
 #pragma unroll
     for (int nt = 0; nt < NT; nt++)
-        t.q_scale[nt] = __ldcg(job.q_scale + at * T::HEADS + min(nt * 4 + lane % 4, last));
+        t.q_scale[nt] = operand(job, job.q_scale + at * T::HEADS + min(nt * 4 + lane % 4, last));
     t.clear();
 }
 

@@ -24,10 +24,11 @@ struct FastJob {
     uint32_t table[2][2];  /* K, V: values of the book as bytes */
     float cap, cap_rate;   /* softcap in powers of two, 0 = none; 2 / softcap */
     /* Workspace: */
-    uint32_t *fragments; /* [item, whole: block][NT, e4m3: query_blocks(NT)][word][lane] */
-    float *q_scale;      /* [item or block][row of the item] */
-    int32_t *q_half;     /* the same: half the sum of the query's integers */
-    float2 *q_sketch;    /* the same, of sketches: factor before q_scale, half the sum */
+    uint32_t *fragments;   /* [item, whole: block][NT, e4m3: query_blocks(NT)][word][lane] */
+    float *q_scale;        /* [item or block][row of the item] */
+    int32_t *q_half;       /* the same: half the sum of the query's integers */
+    float2 *q_sketch;      /* the same, of sketches: factor before q_scale, half the sum */
+    uint32_t shared_limit; /* bytes of a block; whole: operands are kept there where they fit */
 };
 
 /* What the MMAs of a kernel multiply. */

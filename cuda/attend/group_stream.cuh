@@ -295,14 +295,16 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     typename T::Fetch fetch(job, work, fresh(&job.call.step.head->table), g.index, job.warps);
     tqi_segment s;
     const Item i = enter_item(job, work.segment, work.item, s);
+    RowOfDim<T::D> row(g.lane, T::D, nullptr);
+    row.prefetch(job.call.k);
     if (at < division.n_workers)
-        whole.keep(job, i, s);
+        whole.keep<RowOfDim<T::D>>(job, i, s);
     wait_for_last_kernel();
     fill_ring<T>(g, ring, fetch);
     allow_next_kernel();
     if (at >= division.n_workers)
         return;
-    prepare_item<T>(job, i, s, warp, g.lane);
+    prepare_item<T>(job, i, s, warp, g.lane, row, job, at);
     load_query(job, i, at, t);
     const uint32_t n = g.index < work.n_tiles ? (work.n_tiles - g.index - 1) / job.warps + 1 : 0;
     consume(job, i, at, work.tile + g.index, n, job.warps, ring, fetch, t);

@@ -73,11 +73,11 @@ TQI_INLINE float joint_maximum(const RowPieces &r, float first, uint32_t lane) {
     return group_max<LANES>(m);
 }
 
-/* Joins the pieces of a row in registers; returns maximum and sum. A lane weighs one piece of
- * LANES, and the first accumulators are under way before the weights are known. */
-template <int LANES, int PER>
-TQI_INLINE float2 join_pieces(const RowPieces &r, uint32_t dim, RegisterRow<LANES, PER> &row) {
-    constexpr int QUADS = PER / 4, BATCH = 8 / QUADS;
+/* Joins the pieces of a row in registers, BATCH at a time; returns maximum and sum. A lane weighs
+ * one piece of LANES, and the first accumulators are under way before the weights are known. */
+template <int BATCH, int LANES, int PER>
+TQI_INLINE float2 join_batches(const RowPieces &r, uint32_t dim, RegisterRow<LANES, PER> &row) {
+    constexpr int QUADS = PER / 4;
     const uint32_t most = __reduce_max_sync(~0u, r.n), from = row.lane * PER;
     float4 a[BATCH][QUADS];
     auto load = [&](uint32_t first) {
@@ -112,6 +112,11 @@ TQI_INLINE float2 join_pieces(const RowPieces &r, uint32_t dim, RegisterRow<LANE
     return make_float2(m, group_sum<LANES>(sum));
 }
 
+template <int LANES, int PER>
+TQI_INLINE float2 join_pieces(const RowPieces &r, uint32_t dim, RegisterRow<LANES, PER> &row) {
+    return join_batches<32 / PER>(r, dim, row);
+}
+
 /* The same for a row in shared memory. */
 TQI_INLINE float2 join_pieces(const RowPieces &r, uint32_t dim, SharedRow &row) {
     float m = joint_maximum<32>(r, state_of_piece(r, row.lane).x, row.lane), sum = 0;
@@ -141,14 +146,13 @@ TQI_INLINE float add_sink(float sink, float *lse) {
     return keep;
 }
 
-/* The row from its pieces to the caller. Every lane of a warp takes part; `in` says whose row
- * exists. */
+/* A row whose pieces are joined to the caller; joint: maximum and sum. Every lane of a warp takes
+ * part; `in` says whose row exists. */
 template <class Row>
-TQI_INLINE void merge_row(const AttendJob &job, const RowPlace &p, bool in, const RowPieces &r,
-                          const RowEnd &end, Row &row) {
+TQI_INLINE void finish_row(const AttendJob &job, const RowPlace &p, bool in, float2 joint,
+                           const RowEnd &end, Row &row) {
     const Side &s = job.v;
     const uint32_t dim = s.layout.dim;
-    float2 joint = join_pieces(r, dim, row);
     if (s.rotates)
         row.unrotate_row(s);
     if (!in)
@@ -169,6 +173,14 @@ TQI_INLINE void merge_row(const AttendJob &job, const RowPlace &p, bool in, cons
     if (job.lse && row.lane == 0)
         job.lse[(size_t)p.row * job.n_heads * job.group + p.q_head] =
             joint.y == 0 ? -INFINITY : lse;
+}
+
+/* The same for a row in pieces. */
+template <class Row>
+TQI_INLINE void merge_row(const AttendJob &job, const RowPlace &p, bool in, const RowPieces &r,
+                          const RowEnd &end, Row &row) {
+    float2 joint = join_pieces(r, job.v.layout.dim, row);
+    finish_row(job, p, in, joint, end, row);
 }
 
 } /* namespace tqi */

@@ -36,7 +36,9 @@ __global__ void __launch_bounds__(512)
     RowPlace p;
     float shift;
     bool in = rotated_row(job.call, blockDim.x / 32, &p, &shift, row);
-    to_operands(job, p, in, shift, row);
+    if (in && row.lane == 0)
+        store_shift(job.call, p, shift);
+    to_operands(job, p, in, row);
 }
 
 /* Plain rows in binary32, for the generic path. */

@@ -41,6 +41,10 @@ __device__ __forceinline__ float load_row(const AttendJob &job, const RowPlace &
     return mean ? (float)((double)group_sum<Row::LANES>(dot) * job.scale) : 0;
 }
 
+__device__ __forceinline__ void store_shift(const AttendJob &job, const RowPlace &p, float shift) {
+    job.shift[(size_t)p.item * job.item_rows + p.in_item] = shift;
+}
+
 /* ---- operands of the tensor cores ----------------------------------------------------------- */
 
 __device__ inline uint32_t float_bits16(float v, bool bf16) {
@@ -72,15 +76,16 @@ __device__ inline uint2 integer_words(const int v[4]) {
 
 /* Columns 2 h and 2 h + 1 of a row hold its high and low parts; the former's word `word` of lane t
  * of its quarter of the dims, the latter's is four words behind. */
-__device__ inline uint32_t *words_at(const FastJob &job, const RowPlace &p, uint32_t t,
-                                     uint32_t word) {
+template <class Job>
+__device__ inline uint32_t *words_at(const Job &job, const RowPlace &p, uint32_t t, uint32_t word) {
     uint32_t nt = p.in_item / 4, lane = 8 * (p.in_item % 4) + t;
     size_t at =
         ((size_t)p.item * (job.call.item_rows / 4) + nt) * fragment_words(job.call.k) + word;
     return job.fragments + at * 32 + lane;
 }
 
-__device__ inline void store_words(const FastJob &job, const RowPlace &p, uint32_t t, uint32_t word,
+template <class Job>
+__device__ inline void store_words(const Job &job, const RowPlace &p, uint32_t t, uint32_t word,
                                    uint2 high_low) {
     uint32_t *at = words_at(job, p, t, word);
     at[0] = high_low.x;
@@ -96,12 +101,16 @@ template <class Row> __device__ __forceinline__ float largest_of_row(Row &row) {
             bad += x[i] - x[i]; /* 0, NaN for what is not finite */
         }
     });
+    if constexpr (Row::LANES == 32) { /* magnitudes are ordered as their bits are */
+        float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(largest)));
+        return __any_sync(~0u, bad != 0) ? NAN : most;
+    }
     return group_max<Row::LANES>(largest) + group_sum<Row::LANES>(bad);
 }
 
 /* Stores the row's words; returns half the sum of its integers. */
-template <class Row>
-__device__ __forceinline__ int store_integers(const FastJob &job, const RowPlace &p, bool in,
+template <class Job, class Row>
+__device__ __forceinline__ int store_integers(const Job &job, const RowPlace &p, bool in,
                                               float largest, Row &row) {
     float inv = largest > 0 ? TQI_LARGEST_INTEGER / largest : 0;
     int sum = 0;
@@ -115,13 +124,15 @@ __device__ __forceinline__ int store_integers(const FastJob &job, const RowPlace
         if (in)
             store_words(job, p, first / quarter, first % quarter / 4, integer_words(v));
     });
+    if constexpr (Row::LANES == 32)
+        return __float2int_rn(0.5f * (float)__reduce_add_sync(~0u, sum));
     return __float2int_rn(0.5f * (float)group_sum<Row::LANES>(sum));
 }
 
 /* The projection of the row, as integers times the powers of two that sketch.cuh leaves in signs;
  * returns half the sum of the products. */
-template <class Row>
-__device__ __forceinline__ float store_projection(const FastJob &job, const RowPlace &p, bool in,
+template <class Job, class Row>
+__device__ __forceinline__ float store_projection(const Job &job, const RowPlace &p, bool in,
                                                   float largest, Row &row) {
     uint32_t dim = job.call.k.layout.dim, words = query_words(job.call.k);
     float inv = largest > 0 ? TQI_LARGEST_INTEGER / largest : 0, sum = 0;
@@ -142,8 +153,8 @@ __device__ __forceinline__ float store_projection(const FastJob &job, const RowP
 }
 
 /* The same for float keys; e: the exponent of the largest magnitude. */
-template <class Row>
-__device__ __forceinline__ void store_floats(const FastJob &job, const RowPlace &p, bool in, int e,
+template <class Job, class Row>
+__device__ __forceinline__ void store_floats(const Job &job, const RowPlace &p, bool in, int e,
                                              Row &row) {
     uint32_t dim = job.call.k.layout.dim;
     bool bf16 = job.call.k.format == TQ_FORMAT_BF16;
@@ -162,8 +173,8 @@ __device__ __forceinline__ void store_floats(const FastJob &job, const RowPlace 
 }
 
 /* The same as planes of e4m3; the row's largest magnitude becomes one of [128, 256). */
-template <class Row>
-__device__ __forceinline__ void store_planes(const FastJob &job, const RowPlace &p, bool in, int e,
+template <class Job, class Row>
+__device__ __forceinline__ void store_planes(const Job &job, const RowPlace &p, bool in, int e,
                                              Row &row) {
     uint32_t dim = job.call.k.layout.dim, words = dim / 16, rows = job.call.item_rows;
     uint32_t nt = p.in_item / 4, column = 8 * (p.in_item % 4);
@@ -185,8 +196,8 @@ __device__ __forceinline__ void store_planes(const FastJob &job, const RowPlace 
 
 /* The sketch's part; largest: what LARGEST_INTEGER stands for in what was stored of the row. The
  * factor of the sketch is in that unit. */
-template <class Row>
-__device__ __forceinline__ void to_projection(const FastJob &job, const RowPlace &p, bool in,
+template <class Job, class Row>
+__device__ __forceinline__ void to_projection(const Job &job, const RowPlace &p, bool in,
                                               float largest, Row &row) {
     const Side &s = job.call.k;
     row.project_row(s);
@@ -197,9 +208,8 @@ __device__ __forceinline__ void to_projection(const FastJob &job, const RowPlace
             make_float2(largest > 0 ? unit * (most / largest) : 0, half);
 }
 
-template <class Row>
-__device__ __forceinline__ void to_operands(const FastJob &job, const RowPlace &p, bool in,
-                                            float shift, Row &row) {
+template <class Job, class Row>
+__device__ __forceinline__ void to_operands(const Job &job, const RowPlace &p, bool in, Row &row) {
     const AttendJob &call = job.call;
     const Side &s = call.k;
     float norm = s.rotates ? 1 / sqrtf((float)s.layout.dim) : 1;
@@ -228,7 +238,6 @@ __device__ __forceinline__ void to_operands(const FastJob &job, const RowPlace &
         size_t at = (size_t)p.item * call.item_rows + p.in_item;
         job.q_scale[at] = unit;
         job.q_half[at] = half;
-        call.shift[at] = shift;
     }
     if (s.sketch_flips)
         to_projection(job, p, in, largest, row);

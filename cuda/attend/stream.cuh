@@ -6,6 +6,7 @@
 
 #include "attend/edges.cuh"
 #include "attend/fast_job.h"
+#include "attend/join_warps.cuh"
 #include "attend/ring.cuh"
 #include "attend/row_index.cuh"
 #include "attend/tile.cuh"
@@ -77,8 +78,8 @@ struct Fetch {
 /* ---- a warp's pages of one item ------------------------------------------------------------ */
 
 /* at: the item, or the block that has prepared it. */
-template <class T>
-TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint32_t lane, T &t) {
+template <class T, class Queries>
+TQI_INLINE void load_query(const Queries &job, const Item &i, uint32_t at, uint32_t lane, T &t) {
     const uint32_t last = i.rows.n_rows - 1; /* stands for the rows that a tile lacks */
 #pragma unroll
     for (int nt = 0; nt < T::NT; nt++) {
@@ -87,12 +88,12 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, uint3
                                8 * (row % 4) + lane % 8;
 #pragma unroll
         for (int w = 0; w < T::Q_WORDS; w++)
-            t.q[nt][w] = __ldcg(from + w * 32);
+            t.q[nt][w] = operand(job, from + w * 32);
         row = at * T::HEADS + min(nt * 4 + lane % 4, last);
-        t.q_scale[nt] = __ldcg(job.q_scale + row);
-        t.set_half(nt, T::K_INT ? __ldcg(job.q_half + row) : 0);
+        t.q_scale[nt] = operand(job, job.q_scale + row);
+        t.set_half(nt, T::K_INT ? operand(job, job.q_half + row) : 0);
         if constexpr (T::SKETCH)
-            t.sketch[nt] = __ldcg(job.q_sketch + row);
+            t.sketch[nt] = operand(job, job.q_sketch + row);
     }
     t.clear();
 }
@@ -140,82 +141,48 @@ TQI_INLINE void write_piece(const FastJob &job, uint32_t piece, uint32_t lane, T
     t.store(lane, one, job.call.partial + (uint64_t)piece * T::HEADS * T::D);
 }
 
-/* Bytes of a warp: its slots and what edges need, at the end its accumulators. */
-template <class T> __host__ __device__ uint32_t warp_bytes_of(uint32_t slots) {
-    uint32_t ring = slots * T::Layout::bytes + EdgeRecord<T::HEADS>::bytes;
-    uint32_t accumulators = T::HEADS * T::D * 4;
-    return ((ring > accumulators ? ring : accumulators) + 127) / 128 * 128;
-}
-
-/* ---- blocks as workers ------------------------------------------------------------------------
- */
-
-/* The joint state of every row, which warp 0 writes; factors that bring the warp's to it. Lanes
- * share the warps out, and loops stay loops: code that runs once is slow. */
-template <class T>
-TQI_INLINE void join_states(const FastJob &job, uint32_t piece, uint32_t warp, uint32_t lane,
-                            const float2 *ml, const T &t, float factor[T::NT]) {
-    const uint32_t row = lane % T::HEADS, step = 32 / T::HEADS;
-    float joint = TQI_NO_MAXIMUM, sum = 0;
-#pragma unroll 1
-    for (uint32_t w = lane / T::HEADS; w < job.warps; w += step)
-        joint = fmaxf(joint, ml[w * T::HEADS + row].x);
-#pragma unroll
-    for (int o = T::HEADS; o < 32; o *= 2)
-        joint = fmaxf(joint, __shfl_xor_sync(~0u, joint, o));
-#pragma unroll 1
-    for (uint32_t w = lane / T::HEADS; w < job.warps; w += step) {
-        float2 v = ml[w * T::HEADS + row];
-        sum += v.y == 0 ? 0 : v.y * exp2_fast(v.x - joint);
-    }
-#pragma unroll
-    for (int o = T::HEADS; o < 32; o *= 2)
-        sum += __shfl_xor_sync(~0u, sum, o);
-    if (warp == 0 && lane < T::HEADS)
-        job.call.partial_ml[(uint64_t)piece * T::HEADS + row] = make_float2(joint, sum);
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++)
-        factor[nt] = exp2_fast(t.max[nt] - __shfl_sync(~0u, joint, nt * 4 + lane % 4));
-}
-
-/* Joins the states of the warps through shared memory, which no copy is filling any more. */
-template <class T>
-TQI_INLINE void join_warps(const FastJob &job, uint32_t piece, uint32_t warp, uint32_t lane,
-                           uint8_t *shared, T &t) {
-    const uint32_t warp_bytes = warp_bytes_of<T>(job.slots);
-    float2 *ml = (float2 *)(shared + job.warps * (warp_bytes + job.slots * 16));
-    float factor[T::NT];
-    t.join_threads();
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++)
-        if (lane < 4)
-            ml[warp * T::HEADS + nt * 4 + lane] = make_float2(t.max[nt], t.sum[nt]);
-    __syncthreads();
-    join_states(job, piece, warp, lane, ml, t, factor);
-    t.store(lane, factor, (float *)(shared + warp * warp_bytes));
-    __syncthreads();
-    float4 *out = (float4 *)(job.call.partial + (uint64_t)piece * T::HEADS * T::D);
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < T::HEADS * T::D / 4; i += blockDim.x) {
-        float4 a = ((const float4 *)shared)[i];
-#pragma unroll 2
-        for (uint32_t w = 1; w < job.warps; w++) {
-            float4 b = ((const float4 *)(shared + w * warp_bytes))[i];
-            a.x += b.x;
-            a.y += b.y;
-            a.z += b.z;
-            a.w += b.w;
-        }
-        out[i] = a;
-    }
-}
-
 /* ---- the kernel
  * ----------------------------------------------------------------------------------- */
 
 /* Bytes of a block: the warps' own, barriers, states of the warps. */
 template <class T> size_t stream_shared(uint32_t warps, uint32_t slots) {
     return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 16 + T::HEADS * 8);
+}
+
+/* Operands of an item in shared memory, behind all that. */
+template <class T> __host__ __device__ constexpr uint32_t query_bytes() {
+    return T::HEADS / 4 * T::Q_WORDS * 128 + T::HEADS * (T::SKETCH ? 16 : 8);
+}
+template <class T> __host__ __device__ size_t bytes_with_queries(uint32_t warps, uint32_t slots) {
+    return (size_t)warps * (warp_bytes_of<T>(slots) + slots * 16 + T::HEADS * 8) + query_bytes<T>();
+}
+template <class T> __host__ __device__ bool keeps_queries(const FastJob &job) {
+    return bytes_with_queries<T>(job.warps, job.slots) + WHOLE_SHARED <= job.shared_limit;
+}
+template <class T> TQI_INLINE WholeQueries queries_of_block(const FastJob &job, uint8_t *shared) {
+    constexpr uint32_t words = T::HEADS / 4 * T::Q_WORDS * 32, rows = T::HEADS;
+    WholeQueries q = {job.call,
+                      job.planes,
+                      job.k_step,
+                      job.fragments + (size_t)blockIdx.x * words,
+                      job.q_scale + blockIdx.x * rows,
+                      job.q_half + blockIdx.x * rows,
+                      job.q_sketch + blockIdx.x * rows};
+    if (keeps_queries<T>(job)) {
+        q.fragments = (uint32_t *)(shared + job.warps * (warp_bytes_of<T>(job.slots) +
+                                                         job.slots * 16 + rows * 8));
+        q.q_sketch = (float2 *)(q.fragments + words);
+        q.q_scale = (float *)(q.q_sketch + (T::SKETCH ? rows : 0));
+        q.q_half = (int32_t *)(q.q_scale + rows);
+    }
+    return q;
+}
+
+/* What the kernel's formats say of the job: spares code that would never run. */
+template <class T> TQI_INLINE void assume_formats(const FastJob &job) {
+    __builtin_assume(has_integer_query(job.call.k) == T::K_INT);
+    __builtin_assume((job.call.k.sketch_flips != nullptr) == T::SKETCH);
+    __builtin_assume((job.call.k.format == TQ_FORMAT_BF16) == T::K_BF16);
 }
 
 /* The items of a worker whose first pages are on their way: a block's piece of one, or a warp's
@@ -306,8 +273,10 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     Fetch fetch(job, work, fresh(&job.call.step.head->table), warp, job.warps);
     tqi_segment s;
     const Item i = enter_item(job, work.segment, work.item, s);
+    RowOfDim<T::D> row(lane, T::D, nullptr);
+    row.prefetch(job.call.k);
     if (at < division.n_workers)
-        whole.keep(job, i, s);
+        whole.keep<RowOfDim<T::D>>(job, i, s);
     if (!are_old(s, i.first_tile + work.tile + warp + (ring.n - 1) * job.warps))
         wait_for_last_kernel();
     for (uint32_t n = 0; n < ring.n; n++)
@@ -316,8 +285,10 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     allow_next_kernel();
     if (at >= division.n_workers)
         return;
-    prepare_item<T>(job, i, s, warp, lane);
-    load_query(job, i, at, lane, t);
+    assume_formats<T>(job);
+    const WholeQueries queries = queries_of_block<T>(job, shared);
+    prepare_item<T>(job, i, s, warp, lane, row, queries, 0);
+    load_query(queries, i, 0, lane, t);
     const uint32_t n = warp < work.n_tiles ? (work.n_tiles - warp - 1) / job.warps + 1 : 0;
     consume(job, i, whole.s, at, work.tile + warp, n, job.warps, lane, ring, fetch, t);
     join_warps(job, at, warp, lane, shared, t);
@@ -345,8 +316,11 @@ template <class T, int MAX_WARPS> tq_status run_stream(const FastJob &job, cudaS
     LaunchShape shape = {job.call.n_blocks, job.warps * 32, stream_shared<T>(job.warps, job.slots),
                          stream, job.call.overlap != 0};
     if constexpr (is_whole(T::D))
-        if (job.whole)
+        if (job.whole) {
+            if (keeps_queries<T>(job))
+                shape.shared = bytes_with_queries<T>(job.warps, job.slots);
             return launch(tqk_stream_whole<T, MAX_WARPS>, shape, "tqk_stream_whole", job);
+        }
     return launch(tqk_stream<T, MAX_WARPS>, shape, "tqk_stream", job);
 }
 

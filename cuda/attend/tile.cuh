@@ -379,13 +379,13 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
             }
     }
 
-    /* Accumulators with the bias and a factor, to [head][D]. */
+    /* Accumulators with the bias and a factor, to [head][stride]. */
+    template <int STRIDE = D>
     TQI_INLINE void store(uint32_t lane, const float factor[NT], float *to) const {
-        uint32_t g = lane / 4, t = lane % 4;
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
             const float all = V_INT ? bias[nt] : 0;
-            float4 *row = (float4 *)(to + (nt * 4 + t) * D + g * (D / 8));
+            float4 *row = (float4 *)(to + (nt * 4 + lane % 4) * STRIDE + lane / 4 * (D / 8));
 #pragma unroll
             for (int i = 0; i < MB; i += 2)
                 row[i / 2] = make_float4(

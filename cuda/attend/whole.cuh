@@ -72,24 +72,49 @@ template <int D> using RowOfDim = RegisterRow<(D < 128 ? 16 : 32), (D > 128 ? 8 
 struct WholeItem {
     tqi_segment s;
     tqi_pieces pieces;
-    uint32_t last; /* this block leaves the last piece */
+    uint32_t last;      /* this block leaves the last piece */
+    uint32_t signs[32]; /* of the values' rotation, by lane of a row */
 
+    template <class Row>
     TQI_INLINE void keep(const FastJob &job, const Item &i, const tqi_segment &segment) {
         if (threadIdx.x == 0) {
             s = segment;
             pieces = fresh(&job.call.schedule.pieces[i.index]);
         }
+        if (threadIdx.x < 32) {
+            Row row(threadIdx.x, job.call.v.layout.dim, nullptr);
+            row.prefetch(job.call.v);
+            signs[threadIdx.x] = row.signs;
+        }
     }
 };
-enum { WHOLE_SHARED = 128 };
+enum { WHOLE_SHARED = 256 };
 static_assert(sizeof(WholeItem) <= WHOLE_SHARED, "beside the shared memory of the launch");
 
+/* Where operands of a block's item go, as FastJob has them for all items. */
+struct WholeQueries {
+    const AttendJob &call;
+    uint32_t planes;
+    float k_step;
+    uint32_t *fragments;
+    float *q_scale;
+    int32_t *q_half;
+    float2 *q_sketch;
+};
+
+/* A word of operands, past the first cache where another kernel has written it. */
+template <class Word> TQI_INLINE Word operand(const FastJob &, const Word *from) {
+    return __ldcg(from);
+}
+template <class Word> TQI_INLINE Word operand(const WholeQueries &, const Word *from) {
+    return *from;
+}
+
 /* Operands of the item's rows, to the block's own place: parts of an item do not wait for each
- * other. */
-template <class T>
+ * other. row: with the signs of the keys' rotation; to: FastJob, or WholeQueries for place 0. */
+template <class T, class Row, class Queries>
 TQI_INLINE void prepare_item(const FastJob &job, const Item &i, const tqi_segment &s, uint32_t warp,
-                             uint32_t lane) {
-    using Row = RowOfDim<T::D>;
+                             uint32_t lane, Row &row, const Queries &to, uint32_t place) {
     constexpr uint32_t per_warp = 32 / Row::LANES;
     const uint32_t warps = blockDim.x / 32;
 #pragma unroll 1
@@ -97,12 +122,13 @@ TQI_INLINE void prepare_item(const FastJob &job, const Item &i, const tqi_segmen
         uint32_t r = first + lane / Row::LANES;
         bool in = r < i.rows.n_rows;
         RowPlace p = place_of(job.call, s, i.rows, blockIdx.x, in ? r : 0);
-        Row row(lane, T::D, nullptr);
-        row.prefetch(job.call.k);
         float shift = load_row(job.call, p, in, row);
         if (job.call.k.rotates)
             row.rotate_row(job.call.k);
-        to_operands(job, p, in, shift, row);
+        if (in && row.lane == 0)
+            store_shift(job.call, p, shift);
+        p.item = place;
+        to_operands(to, p, in, row);
     }
     __syncthreads();
 }
@@ -144,9 +170,12 @@ TQI_INLINE void merge_item(const FastJob &job, const Item &i, WholeItem &whole, 
         bool in = r < i.rows.n_rows;
         RowPlace p = place_of(job.call, whole.s, i.rows, blockIdx.x, in ? r : 0);
         RowPieces row_pieces = pieces_at(job.call, whole.pieces, p.in_item);
+        const RowEnd end = end_of_row(job.call, p);
         Row row(lane, T::D, nullptr);
-        row.prefetch(job.call.v);
-        merge_row(job.call, p, in, row_pieces, end_of_row(job.call, p), row);
+        row.signs = whole.signs[lane];
+        const float2 joint =
+            join_batches<64 / (T::D / Row::LANES)>(row_pieces, T::D, row); /* 16 at a time */
+        finish_row(job.call, p, in, joint, end, row);
     }
 }
 

@@ -98,32 +98,45 @@ static struct tqi_sight span_of(const struct tqi_attend_plan *p, const struct ta
     return (struct tqi_sight){(uint32_t)(first < n ? first : n), (uint32_t)(last < n ? last : n)};
 }
 
-/* What is read after (page, head): the next head, then the next page. */
-static const uint8_t *next_blob(const struct task *t, uint64_t page, uint32_t head) {
+/* A page, as all kv heads of a task see it. */
+struct page {
+    const uint8_t *blobs, *next; /* of all kv heads; of the task's next page, or NULL */
+    uint32_t first, last;        /* tokens */
+    struct tqi_sight spans[TQI_TILE_ROWS];
+};
+
+static void look_at_page(const struct tqi_attend_plan *p, const struct task *t, uint64_t number,
+                         struct page *page) {
     const struct tqi_page_view *view = &t->part->view;
+    uint64_t start = t->part->base + number * view->page_tokens, end = start + view->page_tokens;
+    page->blobs = tqi_view_blob(view, number, 0);
+    page->next = end < t->to ? tqi_view_blob(view, number + 1, 0) : NULL;
+    page->first = (uint32_t)(t->part->written > start ? t->part->written - start : 0);
+    page->last = (uint32_t)((t->to < end ? t->to : end) - start);
+    for (uint32_t r = 0; r < t->n_rows; r++)
+        page->spans[r] =
+            span_of(p, t, t->first_row + r, start + page->first, page->last - page->first);
+}
+
+/* What is read after a head: the next one, then the next page. */
+static const uint8_t *next_blob(const struct task *t, const struct page *page, uint32_t head) {
+    size_t blob_bytes = t->part->view.blob_bytes;
     if (head + 1 < t->head + t->n_heads)
-        return tqi_view_blob(view, page, head + 1);
-    if (t->part->base + (page + 1) * view->page_tokens < t->to)
-        return tqi_view_blob(view, page + 1, t->head);
-    return NULL;
+        return page->blobs + (head + 1) * blob_bytes;
+    return page->next ? page->next + t->head * blob_bytes : NULL;
 }
 
 /* One page of one head. */
 static void attend_page(const struct tqi_attend_plan *p, struct workspace *w, const struct task *t,
-                        uint64_t page, uint32_t head) {
+                        const struct page *page, uint32_t head) {
     const struct tqi_layer *layer = t->part->layer;
     const struct tqi_level *level = t->level;
-    uint32_t page_tokens = t->part->view.page_tokens;
-    struct tqi_sight spans[TQI_TILE_ROWS];
-    uint64_t start = t->part->base + page * page_tokens;
-    struct tqi_tile tile = {.blob = tqi_view_blob(&t->part->view, page, head),
+    uint32_t page_tokens = t->part->view.page_tokens, n = page->last - page->first;
+    struct tqi_tile tile = {.blob = page->blobs + head * t->part->view.blob_bytes,
+                            .first = page->first,
+                            .last = page->last,
+                            .scale = layer->k_scale ? layer->k_scale[head] : 1,
                             .next = next_blob(t, page, head)};
-    tile.first = (uint32_t)(t->part->written > start ? t->part->written - start : 0);
-    tile.last = (uint32_t)(t->to - start < page_tokens ? t->to - start : page_tokens);
-    uint32_t n = tile.last - tile.first;
-    for (uint32_t r = 0; r < t->n_rows; r++)
-        spans[r] = span_of(p, t, t->first_row + r, start + tile.first, n);
-    tile.scale = layer->k_scale ? layer->k_scale[head] : 1;
     const char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->query_bytes;
     level->score[layer->k.format->id].run(&layer->k, &tile, queries, t->n_rows, page_tokens,
                                           w->scores, w->scratch);
@@ -134,7 +147,8 @@ static void attend_page(const struct tqi_attend_plan *p, struct workspace *w, co
         scale = 1;
     }
     char *states = w->states + (size_t)(head - t->head) * t->n_rows * p->state_bytes;
-    level->softmax(states, p->state_bytes, w->scores, page_tokens, spans, t->n_rows, n, scale);
+    level->softmax(states, p->state_bytes, w->scores, page_tokens, page->spans, t->n_rows, n,
+                   scale);
     tile.scale = layer->v_scale ? layer->v_scale[head] : 1;
     level->accumulate[layer->v.format->id].run(&layer->v, &tile, w->scores, t->n_rows, page_tokens,
                                                states, p->state_bytes, w->scratch);
@@ -297,9 +311,12 @@ static void walk(void *arg, uint32_t index, uint32_t worker) {
     struct workspace w = workspace_of(p, worker);
     start_rows(p, &w, &t);
     tqi_level_enter(t.level, t.n_rows);
-    for (uint64_t page = first; t.from < t.to && base + page * page_tokens < t.to; page++)
+    for (uint64_t i = first; t.from < t.to && base + i * page_tokens < t.to; i++) {
+        struct page page;
+        look_at_page(p, &t, i, &page);
         for (uint32_t h = 0; h < t.n_heads; h++)
-            attend_page(p, &w, &t, page, t.head + h);
+            attend_page(p, &w, &t, &page, t.head + h);
+    }
     tqi_level_leave(t.level);
     for (uint32_t h = 0; h < t.n_heads; h++)
         memcpy(state_of(p, t.piece, t.head + h, t.split, t.first_row),
