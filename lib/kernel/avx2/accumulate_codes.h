@@ -49,13 +49,15 @@ typedef void rows_fn(const struct job *j, uint32_t row);
         sum_rows(j, width, row, rows);                                                       \
     }
 #ifdef __AVXVNNI__
-#define BLOCKS(name, width) \
-    ROWS(name, width, 1)    \
-    ROWS(name, width, 2)    \
-    ROWS(name, width, 3)    \
-    ROWS(name, width, 4)    \
-    ROWS(name, width, 6)    \
-    static rows_fn *const name[7] = {NULL, name##_1, name##_2, name##_3, name##_4, NULL, name##_6};
+#define BLOCKS(name, width)                                                  \
+    ROWS(name, width, 1)                                                     \
+    ROWS(name, width, 2)                                                     \
+    ROWS(name, width, 3)                                                     \
+    ROWS(name, width, 4)                                                     \
+    ROWS(name, width, 5)                                                     \
+    ROWS(name, width, 6)                                                     \
+    static rows_fn *const name[7] = {NULL,     name##_1, name##_2, name##_3, \
+                                     name##_4, name##_5, name##_6};
 #else
 #define BLOCKS(name, width) \
     ROWS(name, width, 1)    \

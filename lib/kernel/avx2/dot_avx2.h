@@ -19,7 +19,7 @@
  * multiply, 12 of VPDPWSSD for 6 rows, or for 3 twice. */
 static inline uint32_t tqk_rows_together(uint32_t left) {
 #ifdef __AVXVNNI__
-    return left >= 6 ? 6 : left >= 4 ? 4 : left;
+    return left >= 8 ? 5 : left >= 6 ? 6 : left;
 #else
     return left >= 4 ? 4 : left >= 2 ? 2 : 1;
 #endif

@@ -48,13 +48,15 @@ typedef void rows_fn(const struct tqi_rows *k, const struct tqi_tile *tile, cons
         score_rows(k, tile, width, queries, rows, stride, scores, token, keys);     \
     }
 #ifdef __AVXVNNI__
-#define BLOCKS(name, width) \
-    ROWS(name, width, 1)    \
-    ROWS(name, width, 2)    \
-    ROWS(name, width, 3)    \
-    ROWS(name, width, 4)    \
-    ROWS(name, width, 6)    \
-    static rows_fn *const name[7] = {NULL, name##_1, name##_2, name##_3, name##_4, NULL, name##_6};
+#define BLOCKS(name, width)                                                  \
+    ROWS(name, width, 1)                                                     \
+    ROWS(name, width, 2)                                                     \
+    ROWS(name, width, 3)                                                     \
+    ROWS(name, width, 4)                                                     \
+    ROWS(name, width, 5)                                                     \
+    ROWS(name, width, 6)                                                     \
+    static rows_fn *const name[7] = {NULL,     name##_1, name##_2, name##_3, \
+                                     name##_4, name##_5, name##_6};
 #else
 #define BLOCKS(name, width) \
     ROWS(name, width, 1)    \

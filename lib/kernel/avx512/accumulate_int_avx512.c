@@ -16,10 +16,10 @@ struct job {
     uint32_t first_group, groups; /* of tokens */
 };
 
-/* Pairs of 16 dims that are summed together: with few rows, so that weights are loaded less often
- * and a multiply need not wait for the one before. */
+/* Pairs of 16 dims that are summed together, as registers allow: weights are loaded less often, and
+ * a multiply need not wait for the one before. */
 TQK_INLINE uint32_t columns(uint32_t rows) {
-    return rows < 3 ? 2 : 1;
+    return rows < 5 ? 2 : 1;
 }
 
 /* An octet (int8: half of one) of 16 dims or 2 x 16. */
@@ -43,9 +43,17 @@ TQK_INLINE void multiply(const struct tqk_table_avx512 *table, enum tqk_source_a
             for (uint32_t c = 0; c < n; c++) {
                 high[n * r + c] = _mm512_dpbusd_epi32(high[n * r + c], h, x[c][i]);
                 low[n * r + c] = _mm512_dpbusd_epi32(low[n * r + c], l, x[c][i]);
+                TQK_KEEP(high[n * r + c]);
+                TQK_KEEP(low[n * r + c]);
             }
         }
     }
+}
+
+/* Two octets of 16 dims. */
+TQK_INLINE void load_half(const uint8_t *codes, const size_t at[4], uint32_t half, __m512i x[2]) {
+    const uint8_t *line[4] = {codes + at[0], codes + at[1], codes + at[2], codes + at[3]};
+    tqk_load_half_avx512(line, half, x);
 }
 
 /* Sums of rows and 16 or 2 x 16 dims. As in score_int_avx512.c, the loop has locals only, and
@@ -71,19 +79,24 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool who
     }
     for (uint32_t g = 0; g < groups; g++) {
         __m512i x[2][4];
-        TQK_UNROLL
-        for (uint32_t i = 0; i < 4 * n; i++) {
-            x[i / 4][i % 4] =
-                plain ? tqk_line_avx512(&codes, 0, at[i])
-                      : tqk_word_avx512(&codes, source, word + q[i / 4].word[i % 4], at[i]);
+        if (!plain || !whole) {
+            TQK_UNROLL
+            for (uint32_t i = 0; i < 4 * n; i++) {
+                x[i / 4][i % 4] =
+                    plain ? tqk_line_avx512(&codes, 0, at[i])
+                          : tqk_word_avx512(&codes, source, word + q[i / 4].word[i % 4], at[i]);
+            }
+            tqk_transpose_avx512(x[0]);
+            if (n == 2)
+                tqk_transpose_avx512(x[1]);
         }
-        tqk_transpose_avx512(x[0]);
-        if (n == 2)
-            tqk_transpose_avx512(x[1]);
-        word += per_lane;
-        codes.at += step;
         TQK_UNROLL
         for (uint32_t t = 0; t < octets; t++) {
+            if (plain && whole && t % 2 == 0) {
+                load_half(codes.at, at, t / 2, x[0] + t);
+                if (n == 2)
+                    load_half(codes.at, at + 4, t / 2, x[1] + t);
+            }
             __m512i words[2] = {x[0][t], n == 2 ? x[1][t] : x[0][t]};
             for (uint32_t i = 0; i < n; i++) {
                 if (t * n + i < n * tqk_lines_avx512(source))
@@ -91,6 +104,8 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool who
             }
             multiply(&table, source, words, weights + (size_t)t * 8, rows, high, low);
         }
+        word += per_lane;
+        codes.at += step;
         codes.ahead += n * codes.ahead_step;
         if (source == TQK_INT8) /* the other half of the octets */
             weights += g % 2 ? octets * 8 - 4 : 4;

@@ -71,20 +71,22 @@ TQK_INLINE void tqk_transpose_avx512(__m512i x[4]) {
 }
 
 /* The same from memory: half of it by the load ports, since the one port of shuffles is what
- * decoding waits for on cores with 512-bit multipliers. */
-TQK_INLINE void tqk_load_transposed_avx512(const uint8_t *const line[4], __m512i x[4]) {
+ * decoding waits for on cores with 512-bit multipliers. First or second half of the result. */
+TQK_INLINE void tqk_load_half_avx512(const uint8_t *const line[4], uint32_t half, __m512i x[2]) {
+    __m256i piece[4];
     TQK_UNROLL
-    for (uint32_t half = 0; half < 2; half++) {
-        __m256i piece[4];
-        TQK_UNROLL
-        for (uint32_t i = 0; i < 4; i++) {
-            piece[i] = _mm256_loadu_si256((const __m256i *)(const void *)(line[i] + half * 32));
-        }
-        __m512i a = _mm512_inserti64x4(_mm512_castsi256_si512(piece[0]), piece[1], 1);
-        __m512i b = _mm512_inserti64x4(_mm512_castsi256_si512(piece[2]), piece[3], 1);
-        x[2 * half] = _mm512_shuffle_i32x4(a, b, 0x88);
-        x[2 * half + 1] = _mm512_shuffle_i32x4(a, b, 0xdd);
+    for (uint32_t i = 0; i < 4; i++) {
+        piece[i] = _mm256_loadu_si256((const __m256i *)(const void *)(line[i] + half * 32));
     }
+    __m512i a = _mm512_inserti64x4(_mm512_castsi256_si512(piece[0]), piece[1], 1);
+    __m512i b = _mm512_inserti64x4(_mm512_castsi256_si512(piece[2]), piece[3], 1);
+    x[0] = _mm512_shuffle_i32x4(a, b, 0x88);
+    x[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
+}
+
+TQK_INLINE void tqk_load_transposed_avx512(const uint8_t *const line[4], __m512i x[4]) {
+    tqk_load_half_avx512(line, 0, x);
+    tqk_load_half_avx512(line, 1, x + 2);
 }
 
 /* Words of four quads of dims (values): word in the token group and byte in the slab. */

@@ -100,146 +100,182 @@ void tqk_prepare_int_avx512(const struct tqi_rows *k, const float *row, void *qu
 
 /* ---- scores ------------------------------------------------------------------------------- */
 
-/* 16 tokens of a page. */
+/* 16 tokens of a page, or 2 x 16. */
 struct block {
     struct tqk_codes_avx512 codes;
     struct tqk_table_avx512 table;
     uint32_t word, words; /* the first of a lane, how many */
     size_t at;            /* of the tokens in a slab */
     size_t query_bytes;
-    __m512 gain;
-    struct tqk_target_avx512 target;
+    __m512 gain[2];
+    struct tqk_target_avx512 target[2];
 };
 
-/* Few rows take a second pair of sums, so that a multiply need not wait for the one before. */
-TQK_INLINE uint32_t chains(uint32_t rows) {
-    return rows < 3 ? 2 : 1;
-}
-
-/* One lane of a word: 16 tokens by 8 dims (int8: 4). */
+/* One lane of a word: n times 16 tokens by 8 dims (int8: 4). */
 TQK_INLINE void multiply(const struct tqk_table_avx512 *table, enum tqk_source_avx512 source,
-                         __m512i word, const uint8_t *query, size_t query_bytes, uint32_t rows,
-                         __m512i *high, __m512i *low) {
-    __m512i x[2];
-    tqk_expand_avx512(table, source, rows, word, x);
+                         const __m512i *words, const uint8_t *query, size_t query_bytes,
+                         uint32_t rows, uint32_t n, __m512i *high, __m512i *low) {
+    __m512i x[2][2];
+    TQK_UNROLL
+    for (uint32_t c = 0; c < n; c++) {
+        tqk_expand_avx512(table, source, rows, words[c], x[c]);
+    }
     TQK_UNROLL
     for (uint32_t i = 0; i < tqk_operands_avx512(source); i++) {
         TQK_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
             const uint8_t *q = query + r * query_bytes + 8 * i;
-            uint32_t to = chains(rows) * r + i % chains(rows);
-            high[to] = _mm512_dpbusd_epi32(high[to], x[i], tqk_spread32_avx512(q));
-            low[to] = _mm512_dpbusd_epi32(low[to], x[i], tqk_spread32_avx512(q + 4));
+            const __m512i h = tqk_spread32_avx512(q), l = tqk_spread32_avx512(q + 4);
+            TQK_UNROLL
+            for (uint32_t c = 0; c < n; c++) {
+                high[n * r + c] = _mm512_dpbusd_epi32(high[n * r + c], x[c][i], h);
+                low[n * r + c] = _mm512_dpbusd_epi32(low[n * r + c], x[c][i], l);
+                if (n == 2) {
+                    TQK_KEEP(high[n * r + c]);
+                    TQK_KEEP(low[n * r + c]);
+                }
+            }
         }
     }
 }
 
-/* Sums of rows and 16 keys, which lie in 4 lines. Everything the loop needs is a local: the
- * compiler then keeps addresses in general registers. */
+/* Words of 16 keys, half of their lanes. */
+TQK_INLINE void load_half(const uint8_t *at, uint32_t half, __m512i x[2]) {
+    const uint8_t *line[4] = {at, at + 64, at + 128, at + 192};
+    tqk_load_half_avx512(line, half, x);
+}
+
+/* Sums of rows and n times 16 keys, which lie in 4 lines each. Everything the loop needs is a
+ * local: the compiler then keeps addresses in general registers. */
 TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const uint8_t *query,
-                    uint32_t rows, __m512i *high, __m512i *low) {
+                    uint32_t rows, uint32_t n, __m512i *high, __m512i *low) {
     const struct tqk_table_avx512 table = b->table;
     const size_t query_bytes = b->query_bytes;
-    const uint32_t words = b->words;
+    const uint32_t words = b->words, lines = n * tqk_lines_avx512(source);
     const bool plain = source == TQK_LM4 || source == TQK_INT8; /* a slab a word */
     struct tqk_codes_avx512 codes = b->codes;
     codes.lanes = 0xffff; /* lines of keys are whole */
     codes.at += plain ? b->at + b->word * codes.slab : 0;
     for (uint32_t w = 0; w < words; w++) {
-        __m512i x[4];
-        TQK_UNROLL
-        for (uint32_t i = 0; i < 4; i++) {
-            x[i] = plain ? tqk_line_avx512(&codes, 0, i * 64)
-                         : tqk_word_avx512(&codes, source, b->word + w, b->at + i * 64);
+        __m512i x[2][4];
+        if (!plain)
+            TQK_KEEP_ADDRESS(query); /* compilers else keep one for every row and operand */
+        if (!plain) {
+            TQK_UNROLL
+            for (uint32_t i = 0; i < 4 * n; i++) {
+                x[i / 4][i % 4] = tqk_word_avx512(&codes, source, b->word + w, b->at + i * 64);
+            }
+            tqk_transpose_avx512(x[0]);
+            if (n == 2)
+                tqk_transpose_avx512(x[1]);
         }
-        codes.at += plain ? codes.slab : 0;
-        tqk_transpose_avx512(x);
         TQK_UNROLL
         for (uint32_t t = 0; t < 4; t++) {
-            if (t < tqk_lines_avx512(source))
-                tqk_ahead_line_avx512(codes.ahead, codes.far, t, &x[t]);
-            multiply(&table, source, x[t], query + (size_t)t * 16, query_bytes, rows, high, low);
+            if (plain && t % 2 == 0) {
+                load_half(codes.at, t / 2, x[0] + t);
+                if (n == 2)
+                    load_half(codes.at + 256, t / 2, x[1] + t);
+            }
+            __m512i lane[2] = {x[0][t], n == 2 ? x[1][t] : x[0][t]};
+            for (uint32_t i = 0; i < n; i++) {
+                if (t * n + i < lines)
+                    tqk_ahead_line_avx512(codes.ahead, codes.far, t * n + i, &lane[i]);
+            }
+            multiply(&table, source, lane, query + (size_t)t * 16, query_bytes, rows, n, high, low);
         }
-        codes.ahead += codes.ahead_step;
+        codes.ahead += codes.ahead_step * n;
+        codes.at += plain ? codes.slab : 0;
         /* int8 takes two words for the 8 dims of a query's 16 bytes. */
         query += source != TQK_INT8 ? 64 : w % 2 ? 56 : 8;
     }
 }
 
 TQK_INLINE void score_rows(const struct block *b, enum tqk_source_avx512 source,
-                           const uint8_t *queries, uint32_t first_row, uint32_t rows) {
+                           const uint8_t *queries, uint32_t first_row, uint32_t rows, uint32_t n) {
     const uint8_t *q = queries + first_row * b->query_bytes;
     const size_t header = offsetof(struct tqk_query_avx512, data);
     __m512i high[8], low[8];
     TQK_UNROLL
-    for (uint32_t i = 0; i < rows * chains(rows); i++) {
+    for (uint32_t i = 0; i < rows * n; i++) {
         high[i] = low[i] = _mm512_setzero_si512();
     }
-    dot(b, source, q + header, rows, high, low);
+    dot(b, source, q + header, rows, n, high, low);
     TQK_UNROLL
-    for (uint32_t r = 0; r < rows; r++) {
+    for (uint32_t i = 0; i < rows * n; i++) {
+        const uint32_t r = i / n, c = i % n;
         const struct tqk_query_avx512 *query = (const void *)(q + r * b->query_bytes);
-        uint32_t c = chains(rows) * r;
-        if (chains(rows) == 2) {
-            high[c] = _mm512_add_epi32(high[c], high[c + 1]);
-            low[c] = _mm512_add_epi32(low[c], low[c + 1]);
-        }
-        __m512i x = _mm512_add_epi32(_mm512_slli_epi32(high[c], 8), low[c]);
+        __m512i x = _mm512_add_epi32(_mm512_slli_epi32(high[i], 8), low[i]);
         x = _mm512_add_epi32(x, _mm512_set1_epi32(query->bias));
         __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(query->scale));
-        tqk_put_scores_avx512(&b->target, first_row + r, _mm512_mul_ps(s, b->gain));
+        tqk_put_scores_avx512(&b->target[c], first_row + r, _mm512_mul_ps(s, b->gain[c]));
     }
 }
 
 /* Functions of their own, so that each has all registers. */
 typedef void rows_fn(const struct block *b, const uint8_t *queries, uint32_t first_row);
-#define ROWS(name, source, rows)                                                                  \
-    static __attribute__((noinline)) void name##_##rows(const struct block *b,                    \
-                                                        const uint8_t *queries, uint32_t first) { \
-        score_rows(b, source, queries, first, rows);                                              \
+#define ROWS(name, source, rows, n)                                      \
+    static __attribute__((noinline)) void name##_##rows##_##n(           \
+        const struct block *b, const uint8_t *queries, uint32_t first) { \
+        score_rows(b, source, queries, first, rows, n);                  \
     }
-#define BLOCKS(name, source)                                                       \
-    ROWS(name, source, 1)                                                          \
-    ROWS(name, source, 2)                                                          \
-    ROWS(name, source, 3)                                                          \
-    ROWS(name, source, 4)                                                          \
-    ROWS(name, source, 8)                                                          \
-    static rows_fn *const name[9] = {NULL, name##_1, name##_2, name##_3, name##_4, \
-                                     NULL, NULL,     NULL,     name##_8};
+/* By rows, for 16 tokens and for 2 x 16, as registers allow: a multiply need not wait for the one
+ * before then, and queries are loaded less often. */
+#define BLOCKS(name, source)                                                                  \
+    ROWS(name, source, 1, 1)                                                                  \
+    ROWS(name, source, 2, 1)                                                                  \
+    ROWS(name, source, 3, 1)                                                                  \
+    ROWS(name, source, 4, 1)                                                                  \
+    ROWS(name, source, 8, 1)                                                                  \
+    ROWS(name, source, 1, 2)                                                                  \
+    ROWS(name, source, 2, 2)                                                                  \
+    ROWS(name, source, 3, 2)                                                                  \
+    ROWS(name, source, 4, 2)                                                                  \
+    static rows_fn *const name[2][9] = {                                                      \
+        {NULL, name##_1_1, name##_2_1, name##_3_1, name##_4_1, NULL, NULL, NULL, name##_8_1}, \
+        {NULL, name##_1_2, name##_2_2, name##_3_2, name##_4_2, NULL, NULL, NULL, NULL}};
 BLOCKS(lm4, TQK_LM4)
 BLOCKS(lm3, TQK_LM3)
 BLOCKS(lm2, TQK_LM2)
 BLOCKS(int8, TQK_INT8)
 
-static void score(const struct tqi_rows *k, rows_fn *const by_rows[9], tqk_score_one_fn_avx512 *one,
-                  const struct tqi_tile *tile, const uint8_t *queries, uint32_t n_rows,
-                  uint32_t score_stride, float *scores, void *scratch) {
+static void set_tokens(struct block *b, const struct tqi_tile *tile, uint32_t token, uint32_t n,
+                       float *scores, uint32_t stride) {
+    const struct tqi_layout *l = b->codes.l;
+    const uint32_t group = l->group == 32 ? token / 32 : token / 16;
+    b->word = group * b->words;
+    b->at = (size_t)(token - group * l->group) * 16;
+    for (uint32_t c = 0; c < n; c++) {
+        const __m256i *gains = (const void *)(tile->blob + l->gains + (size_t)(token + 16 * c) * 2);
+        b->gain[c] = _mm512_cvtph_ps(_mm256_loadu_si256(gains));
+        b->target[c] = tqk_target_avx512(tile, scores, stride, token + 16 * c);
+    }
+}
+
+static void score(const struct tqi_rows *k, rows_fn *const by_rows[2][9],
+                  tqk_score_one_fn_avx512 *one, const struct tqi_tile *tile, const uint8_t *queries,
+                  uint32_t n_rows, uint32_t score_stride, float *scores, void *scratch) {
     const struct tqi_layout *l = &k->layout;
+    uint32_t token = tile->first & ~15u, n;
+    struct block b; /* set field by field: clearing it would show */
     if (n_rows == 1) {
         one(k, tile, queries, scores, scratch);
         return;
     }
-    struct block b; /* set field by field: clearing it would show */
     b.codes = tqk_codes_of_k_avx512(l, tile);
     b.table = tqk_table_of_avx512(k, 128);
     b.words = l->dim_pad / (l->bits == 8 ? 16 : 32);
     b.query_bytes = tqk_query_bytes_avx512(k);
-    uint32_t token = tile->first & ~15u;
     b.codes.ahead += (size_t)token * l->dim_pad / 8 * l->bits;
-    for (; token < tile->last; token += 16) {
-        const uint8_t *gains = tile->blob + l->gains + (size_t)token * 2;
-        uint32_t group = l->group == 32 ? token / 32 : token / 16, rows;
-        b.gain = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)gains));
-        b.target = tqk_target_avx512(tile, scores, score_stride, token);
-        b.word = group * b.words;
-        b.at = (size_t)(token - group * l->group) * 16;
+    for (; token < tile->last; token += 16 * n) {
+        n = n_rows < 8 && token % 32 == 0 && token + 16 < tile->last && l->group == 32 ? 2 : 1;
+        set_tokens(&b, tile, token, n, scores, score_stride);
         b.codes.ahead_step = (size_t)64 * (l->bits == 8 ? 4 : l->bits);
-        for (uint32_t r = 0; r < n_rows; r += rows) {
+        for (uint32_t r = 0, rows; r < n_rows; r += rows) {
             rows = tqk_rows_together_avx512(n_rows - r);
-            by_rows[rows](&b, queries, r);
+            by_rows[n - 1][rows](&b, queries, r);
             b.codes.ahead_step = 0;
         }
-        b.codes.ahead += (size_t)2 * l->dim_pad * l->bits;
+        b.codes.ahead += (size_t)2 * l->dim_pad * l->bits * n;
     }
 }
 
