@@ -123,23 +123,25 @@ template <int NT_, int D_> struct E4m3Tile : Tile<TQ_FORMAT_FP8, TQ_FORMAT_FP8, 
     }
 
     /* Never with a window or a cap. */
-    template <class E, class F>
-    TQI_INLINE void page(const Slot &s, uint32_t lane, bool edge, E edge_of, F keys_done) {
+    template <class P> TQI_INLINE void turn(const Slot *page, uint32_t lane, bool edge, P &p) {
+        const Slot &s = *page;
         float score[NT][8];
         Weights w;
 #pragma unroll
         for (int i = 0; i < 2 * GROUPS; i++)
             score_pair(s, i / 2, i % 2, score);
-        keys_done();
+        p.keys_read();
+        p.wait_values();
         PageEdge<NT> e;
         if (edge) {
-            e = edge_of();
+            e = p.edge(0);
             weigh<true>(score, e.end, lane, w);
             values<true>(s, w, e.valid);
         } else {
             weigh<false>(score, e.end, lane, w);
             values<false>(s, w, FAST_TOKENS);
         }
+        p.values_read();
     }
 };
 

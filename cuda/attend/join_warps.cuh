@@ -15,7 +15,7 @@ template <class T> __host__ __device__ constexpr uint32_t row_stride() {
 
 /* Bytes of a warp: its slots and what edges need, at the end its accumulators. */
 template <class T> __host__ __device__ uint32_t warp_bytes_of(uint32_t slots) {
-    uint32_t ring = slots * T::Layout::bytes + EdgeRecord<T::HEADS>::bytes;
+    uint32_t ring = slots * T::PAGES * T::Layout::bytes + EdgeRecord<T::HEADS>::bytes;
     uint32_t accumulators = T::HEADS * row_stride<T>() * 4;
     return ((ring > accumulators ? ring : accumulators) + 127) / 128 * 128;
 }

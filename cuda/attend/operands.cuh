@@ -83,11 +83,11 @@ TQI_INLINE void k_operand_float(const Slot &s, int r, int j, int h, int zp, uint
 
 /* ---- probabilities and values -------------------------------------------------------------- */
 
-/* Largest of a row's scores, which 8 threads have. */
-TQI_INLINE float row_max(const float *s) {
+/* Largest of a row's scores: 8 threads have N each. */
+template <int N = 8> TQI_INLINE float row_max(const float *s) {
     float m = s[0];
 #pragma unroll
-    for (int i = 1; i < 8; i++)
+    for (int i = 1; i < N; i++)
         m = fmaxf(m, s[i]);
     m = fmaxf(m, __shfl_xor_sync(~0u, m, 4));
     m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
@@ -116,18 +116,40 @@ TQI_INLINE bool edge_scores(const PageEdge<NT> &e, int nt, int begin, uint32_t g
     return e.first[nt] < e.end[nt];
 }
 
+/* Gains of a page's values, of the thread's tokens. */
+TQI_INLINE void load_v_gains(const Slot &s, int base, float vn[8]) {
+    uint32_t g = s.lane16 >> 6;
+#pragma unroll
+    for (int r = 0; r < GROUPS; r++) {
+        uint2 w = load_shared8(s.address + base + r * 64 + g * 8);
+        vn[4 * r] = __uint_as_float(w.x << 16);
+        vn[4 * r + 1] = __uint_as_float(w.x & 0xffff0000u);
+        vn[4 * r + 2] = __uint_as_float(w.y << 16);
+        vn[4 * r + 3] = __uint_as_float(w.y & 0xffff0000u);
+    }
+}
+
 /* Gains to factors of p that make 16-bit integers. Returns their unit. */
-TQI_INLINE float scale_v_gains(float vn[8]) {
+template <int N> TQI_INLINE float scale_v_gains(float vn[N]) {
     float largest = 2e-34f; /* keeps the reciprocal finite */
 #pragma unroll
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < N; i++)
         largest = fmaxf(largest, vn[i]);
     largest = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(largest)));
     float factor = 65280.0f * reciprocal(largest);
 #pragma unroll
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < N; i++)
         vn[i] *= factor;
     return largest * (1.0f / 65280.0f);
+}
+
+/* What all dims of a tile's sum lack: the half of 4-bit values, by the thread's tokens, and what
+ * rounding `start` lost, an eighth for each of the row's threads. */
+template <int VF> TQI_INLINE float bias_of(float beta, float integers, float &start) {
+    constexpr float begin = -257 * FLOAT_START;
+    start = begin * beta;
+    float lost = fmaf(begin / 8, beta, -0.125f * start);
+    return has_half(VF) ? fmaf(0.5f * integers, beta, lost) : lost;
 }
 
 /* Word z of a lane holds tokens z and 4 + z of its eight after the transposition. */
@@ -145,6 +167,29 @@ template <int VF> TQI_INLINE void pair_tokens(const uint32_t x[4], uint32_t out[
         out[1] = prmt(z[2], z[3], 0x5410);
         out[2] = prmt(z[0], z[1], 0x7632);
         out[3] = prmt(z[2], z[3], 0x7632);
+    }
+}
+
+/* Probabilities of a row against the maximum at hand, N groups, to B operands. Their bits' sum is
+ * what the half of 4-bit values is multiplied with. */
+template <int VF, int N>
+TQI_INLINE void weights_operand(const float p[4 * N], const float vn[4 * N],
+                                uint32_t (*out)[is_integer(VF) ? 2 : 4], float &integer_sum) {
+#pragma unroll
+    for (int r = 0; r < N; r++) {
+        uint32_t x[4];
+#pragma unroll
+        for (int z = 0; z < 4; z++)
+            x[z] = is_integer(VF) ? __float_as_uint(fmaf(p[4 * r + z], vn[4 * r + z], 8388608.0f))
+                                  : split_float<VF == TQ_FORMAT_BF16>(p[4 * r + z]);
+        if constexpr (is_integer(VF)) {
+            if constexpr (has_half(VF))
+                integer_sum += float(int(x[0] + x[1] + x[2] + x[3] - 4u * 0x4b000000u));
+            out[r][0] = transpose16(prmt(x[0], x[1], 0x4051));
+            out[r][1] = transpose16(prmt(x[2], x[3], 0x4051));
+        } else {
+            pair_tokens<VF>(x, out[r]);
+        }
     }
 }
 

@@ -5,7 +5,8 @@
  * warp would then pass a barrier one phase early.)
  *
  * A page comes in two parts, keys with all gains and values, each refilled as soon as it has
- * been read: a slot is on its way while the other part is worked on.
+ * been read: a slot is on its way while the other part is worked on. A slot holds what a warp
+ * takes at a time, a page or two.
  */
 #ifndef TQI_CUDA_ATTEND_RING_CUH
 #define TQI_CUDA_ATTEND_RING_CUH
@@ -14,9 +15,26 @@
 
 namespace tqi {
 
+/* Pages that a warp takes at a time; NULL: there is none, and none behind it. */
+template <int PAGES> struct Turn {
+    const uint8_t *page[PAGES];
+
+    TQI_INLINE bool is_full() const {
+        return page[PAGES - 1] != nullptr;
+    }
+};
+
+/* The same in every lane, in a way that the compiler sees: addresses of barriers and copies are
+ * then kept in uniform registers. */
+TQI_INLINE uint32_t same_in_warp(uint32_t x) {
+    return __shfl_sync(~0u, x, 0);
+}
+
 /* The slots of a warp: a ring that is filled and consumed in order. L: the layout of a blob; SPLIT:
- * in two parts, else whole pages, as the part of keys. */
-template <class L, bool SPLIT> struct Ring {
+ * in two parts, else whole pages, as the part of keys. SLOTS: at most; of one it is known that it
+ * is always at hand. */
+template <class L, bool SPLIT, int PAGES, int SLOTS> struct Ring {
+    static constexpr uint32_t SLOT = PAGES * L::bytes;
     uint32_t slots, barriers; /* addresses; two barriers a slot */
     uint32_t n, lane;
     uint32_t at = 0; /* the slot at hand */
@@ -27,11 +45,16 @@ template <class L, bool SPLIT> struct Ring {
 
     TQI_INLINE Ring(uint8_t *shared, uint32_t warp_bytes, uint32_t warp, uint32_t warps,
                     uint32_t n_slots, uint32_t l)
-        : n(n_slots), lane(l) {
+        : n(SLOTS == 1 ? 1 : n_slots), lane(l) {
+        if (SLOTS == 1) /* more have no registers to spare for it */
+            warp = same_in_warp(warp);
         slots = shared_address(shared) + warp * warp_bytes;
         barriers = shared_address(shared) + warps * warp_bytes + warp * n * 16;
 #if TQI_BULK_COPY
         policy = evict_first();
+        if (SLOTS == 1)
+            policy = (uint64_t)same_in_warp((uint32_t)(policy >> 32)) << 32 |
+                     same_in_warp((uint32_t)policy);
         if (lane < 2 * n)
             barrier_init(barriers + 8 * lane);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -39,25 +62,27 @@ template <class L, bool SPLIT> struct Ring {
 #endif
     }
 
-    /* Both parts of the next slot, n times before anything is consumed; NULL: nothing is left. */
-    TQI_INLINE void request(const uint8_t *page) {
-        request_keys(page);
+    /* Both parts of the next slot, n times before anything is consumed. */
+    TQI_INLINE void request(const Turn<PAGES> &turn) {
+        request_keys(turn);
         if (SPLIT)
-            request_values(page);
+            request_values(turn);
         at = at + 1 == n ? 0 : at + 1;
     }
 
-    /* The oldest page, its keys and gains. */
-    TQI_INLINE Slot wait_keys() {
+    /* The oldest pages, their keys and gains. */
+    TQI_INLINE void wait_keys(Slot page[PAGES]) {
         wait(0);
-        return slot_at(slots + at * L::bytes, lane);
+#pragma unroll
+        for (int i = 0; i < PAGES; i++)
+            page[i] = slot_at(slots + at * SLOT + i * L::bytes, lane);
     }
 
-    /* Its keys and gains have been read: their place takes another page's. */
-    TQI_INLINE void refill_keys(const uint8_t *page) {
+    /* Their keys and gains have been read: their place takes others'. */
+    TQI_INLINE void refill_keys(const Turn<PAGES> &turn) {
         if (SPLIT) {
             __syncwarp();
-            request_keys(page);
+            request_keys(turn);
         }
     }
 
@@ -68,16 +93,16 @@ template <class L, bool SPLIT> struct Ring {
 
     /* Address of the bytes behind the last slot. */
     TQI_INLINE uint32_t behind_slots() const {
-        return slots + n * L::bytes;
+        return slots + n * SLOT;
     }
 
     /* All of it has been read. */
-    TQI_INLINE void refill_values(const uint8_t *page) {
+    TQI_INLINE void refill_values(const Turn<PAGES> &turn) {
         __syncwarp();
         if (SPLIT)
-            request_values(page);
+            request_values(turn);
         else
-            request_keys(page);
+            request_keys(turn);
         if (++at == n) {
             at = 0;
             phase ^= 1;
@@ -85,35 +110,41 @@ template <class L, bool SPLIT> struct Ring {
     }
 
   private:
-    TQI_INLINE void request_keys(const uint8_t *page) {
+    TQI_INLINE void request_keys(const Turn<PAGES> &turn) {
         constexpr int codes = SPLIT ? L::k_bytes : L::bytes,
                       gains = SPLIT ? L::bytes - L::k_gains : 0;
-        const uint32_t to = slots + at * L::bytes;
-#if TQI_BULK_COPY
-        const uint32_t barrier = barriers + 16 * at;
-        if (elected() && page) {
-            expect_bytes(barrier, codes + gains);
-            bulk_copy(to, page, codes, barrier, policy);
-            if (gains)
-                bulk_copy(to + L::k_gains, page + L::k_gains, gains, barrier, policy);
-        }
-#else
-        copy_part(to, page, 0, codes);
-        copy_part(to, page, L::k_gains, gains);
-        asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
+        request_part<0>(turn, 0, codes, gains);
     }
 
-    TQI_INLINE void request_values(const uint8_t *page) {
-        const uint32_t to = slots + at * L::bytes;
+    TQI_INLINE void request_values(const Turn<PAGES> &turn) {
+        request_part<1>(turn, L::k_bytes, L::v_bytes, 0);
+    }
+
+    /* Of every page `codes` bytes from `first` on, and `gains` at the end. */
+    template <int PART>
+    TQI_INLINE void request_part(const Turn<PAGES> &turn, int first, int codes, int gains) {
+        const uint32_t to = slots + at * SLOT;
 #if TQI_BULK_COPY
-        const uint32_t barrier = barriers + 16 * at + 8;
-        if (elected() && page) {
-            expect_bytes(barrier, L::v_bytes);
-            bulk_copy(to + L::k_bytes, page + L::k_bytes, L::v_bytes, barrier, policy);
+        const uint32_t barrier = barriers + 16 * at + 8 * PART;
+        if (!elected() || !turn.page[0])
+            return;
+        expect_bytes(barrier, turn.is_full() ? PAGES * (codes + gains) : codes + gains);
+#pragma unroll
+        for (int i = 0; i < PAGES; i++) {
+            const uint8_t *page = turn.page[i];
+            if (i && !page)
+                return;
+            bulk_copy(to + i * L::bytes + first, page + first, codes, barrier, policy);
+            if (gains)
+                bulk_copy(to + i * L::bytes + L::k_gains, page + L::k_gains, gains, barrier,
+                          policy);
         }
 #else
-        copy_part(to, page, L::k_bytes, L::v_bytes);
+#pragma unroll
+        for (int i = 0; i < PAGES; i++) {
+            copy_part(to + i * L::bytes, turn.page[i], first, codes);
+            copy_part(to + i * L::bytes, turn.page[i], L::k_gains, gains);
+        }
         asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
     }

@@ -6,6 +6,7 @@
 
 #include "attend/edges.cuh"
 #include "attend/fast_job.h"
+#include "attend/fetch.cuh"
 #include "attend/join_warps.cuh"
 #include "attend/ring.cuh"
 #include "attend/row_index.cuh"
@@ -13,67 +14,6 @@
 #include "attend/whole.cuh"
 
 namespace tqi {
-
-/* ---- work ----------------------------------------------------------------------------------- */
-
-/* Pages to fetch, in the order in which they are consumed: tiles `stride` apart of one item,
- * or all tiles of an item and those behind it. The table is read one page ahead. */
-struct Fetch {
-    const FastJob &job;
-    const uint32_t *ids; /* at the next page */
-    const uint8_t *base; /* of the kv head in page 0 */
-    uint32_t run;        /* pages left in the item */
-    uint32_t id;         /* of the next page */
-    uint32_t stride;
-    uint32_t left; /* pages in later items */
-    uint32_t segment, item;
-
-    TQI_INLINE Fetch(const FastJob &j, const tqi_work &w, const uint32_t *table, uint32_t first,
-                     uint32_t step)
-        : job(j), run(0), id(0), stride(step), left(0), segment(w.segment), item(w.item) {
-        if (first >= w.here)
-            return;
-        left = w.n_tiles - w.here;
-        run = (w.here - first - 1) / stride + 1;
-        enter(table + w.ids + first, w.kv_head);
-    }
-
-    TQI_INLINE void enter(const uint32_t *at, uint32_t kv_head) {
-        ids = at;
-        base = job.call.pages.base + (uint64_t)kv_head * job.call.pages.blob_bytes;
-        id = __ldcg(ids);
-    }
-
-    /* To the next item with tiles. */
-    TQI_INLINE void cross() {
-        if (left == 0)
-            return;
-        tqi_cut cut = fresh(&job.call.schedule.cuts[segment]);
-        if (++item == cut.items_per_head * job.call.n_heads) {
-            item = 0;
-            do
-                cut = fresh(&job.call.schedule.cuts[++segment]);
-            while (cut.n_tiles == 0);
-        }
-        run = min(left, cut.n_tiles);
-        left -= run;
-        const uint32_t *table = fresh(&job.call.step.head->table);
-        enter(table + __ldcg(&job.call.step.segments[segment].ids) + cut.first_tile,
-              item / cut.items_per_head);
-    }
-
-    TQI_INLINE const uint8_t *next() {
-        if (run == 0)
-            return nullptr;
-        const uint8_t *page = base + (uint64_t)id * job.page_bytes;
-        ids += stride;
-        if (--run == 0)
-            cross();
-        else
-            id = __ldcg(ids);
-        return page;
-    }
-};
 
 /* ---- a warp's pages of one item ------------------------------------------------------------ */
 
@@ -98,29 +38,60 @@ TQI_INLINE void load_query(const Queries &job, const Item &i, uint32_t at, uint3
     t.clear();
 }
 
+/* What a turn asks of the pages (tile.cuh). */
+template <class T, class R> struct ItemPages {
+    const FastJob &job;
+    R &ring;
+    Fetch &fetch;
+    const uint32_t lane, stride;
+    uint32_t page; /* the first of the turn, counted from page 0 */
+    uint32_t here; /* of the turn */
+    Turn<T::PAGES> next;
+
+    TQI_INLINE EdgeRecord<T::HEADS> record() const {
+        return EdgeRecord<T::HEADS>{ring.behind_slots()};
+    }
+
+    TQI_INLINE PageEdge<T::NT> edge(uint32_t n) const {
+        auto e = record().template edge<T::NT>(job, page + n * stride, lane);
+        return n < here ? e : nothing_of(e);
+    }
+
+    TQI_INLINE void keys_read() {
+        if (T::SPLIT)
+            next = fetch.template next_turn<T::PAGES>();
+        ring.refill_keys(next);
+    }
+
+    TQI_INLINE void wait_values() {
+        ring.wait_values();
+    }
+
+    TQI_INLINE void values_read() {
+        if (!T::SPLIT)
+            next = fetch.template next_turn<T::PAGES>();
+        ring.refill_values(next);
+    }
+};
+
 /* n pages from `tile` on, `stride` apart. */
 template <class T, class R>
 TQI_INLINE void consume(const FastJob &job, const Item &i, const tqi_segment &s, uint32_t at,
                         uint32_t tile, uint32_t n, uint32_t stride, uint32_t lane, R &ring,
                         Fetch &fetch, T &t) {
-    const EdgeRecord<T::HEADS> record = {ring.behind_slots()};
-    record.keep(job, i, s, at, lane);
+    ItemPages<T, R> pages = {job, ring, fetch, lane, stride, 0, 0, {}};
+    pages.record().keep(job, i, s, at, lane);
     tile += i.first_tile - i.first_full; /* from the first whole one on: wraps around before it */
-    for (; n; n--, tile += stride) {
-        Slot slot = ring.wait_keys();
-        const uint8_t *next = nullptr;
-        auto keys_done = [&] {
-            if (T::SPLIT)
-                next = fetch.next();
-            ring.refill_keys(next);
-            ring.wait_values();
-        };
-        auto edge = [&] {
-            const EdgeRecord<T::HEADS> seen = {ring.behind_slots()};
-            return seen.template edge<T::NT>(job, tile + i.first_full, lane);
-        };
-        t.page(slot, lane, tile >= i.n_full, edge, keys_done);
-        ring.refill_values(T::SPLIT ? next : fetch.next());
+    for (; n; n -= pages.here, tile += T::PAGES * stride) {
+        Slot slot[T::PAGES];
+        ring.wait_keys(slot);
+        pages.here = min(n, (uint32_t)T::PAGES);
+        pages.page = tile + i.first_full;
+        bool edge = pages.here < T::PAGES;
+#pragma unroll
+        for (uint32_t page = 0; page < T::PAGES; page++)
+            edge |= tile + page * stride >= i.n_full;
+        t.turn(slot, lane, edge, pages);
     }
 }
 
@@ -220,13 +191,13 @@ TQI_INLINE void run_worker(const FastJob &job, uint32_t worker, const tqi_work &
 
 /* Copies of pages that were in place before the kernel in front began may start at once; its
  * queries are waited for. */
-template <class T, int MAX_WARPS>
+template <class T, int MAX_WARPS, int SLOTS>
 __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     tqk_stream(const __grid_constant__ FastJob job) {
     extern __shared__ __align__(128) uint8_t shared[];
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Ring<typename T::Layout, T::SPLIT> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps,
-                                            job.slots, lane);
+    Ring<typename T::Layout, T::SPLIT, T::PAGES, SLOTS> ring(shared, warp_bytes_of<T>(job.slots),
+                                                             warp, job.warps, job.slots, lane);
     const tqi_division division = fresh(job.call.schedule.share);
     const bool by_block = division.by_block != 0;
     const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
@@ -240,7 +211,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
         Fetch fetch(job, work, fresh(&job.call.step.head->table), by_block ? warp : 0,
                     by_block ? job.warps : 1);
         for (uint32_t i = 0; i < ring.n; i++)
-            ring.request(fetch.next());
+            ring.request(fetch.template next_turn<T::PAGES>());
         if (!waited)
             wait_for_last_kernel();
         waited = true;
@@ -257,7 +228,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
 
 /* Few items (whole.cuh): the kernel in front may have written pages, so that all but the plan is
  * waited for. */
-template <class T, int MAX_WARPS>
+template <class T, int MAX_WARPS, int SLOTS>
 __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     tqk_stream_whole(const __grid_constant__ FastJob job) {
     extern __shared__ __align__(128) uint8_t shared[];
@@ -265,8 +236,8 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = blockIdx.x;
     const tqi_work work = fresh(&job.call.schedule.work[at]);
     const tqi_division division = fresh(job.call.schedule.share);
-    Ring<typename T::Layout, T::SPLIT> ring(shared, warp_bytes_of<T>(job.slots), warp, job.warps,
-                                            job.slots, lane);
+    Ring<typename T::Layout, T::SPLIT, T::PAGES, SLOTS> ring(shared, warp_bytes_of<T>(job.slots),
+                                                             warp, job.warps, job.slots, lane);
     T t;
     t.setup(job.table);
     t.keys.load(job.call.k, lane);
@@ -277,10 +248,10 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     row.prefetch(job.call.k);
     if (at < division.n_workers)
         whole.keep<RowOfDim<T::D>>(job, i, s);
-    if (!are_old(s, i.first_tile + work.tile + warp + (ring.n - 1) * job.warps))
+    if (!are_old(s, i.first_tile + work.tile + warp + (ring.n * T::PAGES - 1) * job.warps))
         wait_for_last_kernel();
     for (uint32_t n = 0; n < ring.n; n++)
-        ring.request(fetch.next());
+        ring.request(fetch.template next_turn<T::PAGES>());
     wait_for_last_kernel();
     allow_next_kernel();
     if (at >= division.n_workers)
@@ -298,47 +269,48 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
 /* ---- host -------------------------------------------------------------------------------------
  */
 
-template <class T, int MAX_WARPS> tq_status prepare_stream() {
+template <class T, int MAX_WARPS, int SLOTS> tq_status prepare_stream() {
     int limit = 0, device = 0;
     const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
     TQI_CUDA(cudaGetDevice(&device));
     TQI_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    TQI_TRY(check(cudaFuncSetAttribute(tqk_stream<T, MAX_WARPS>, most, limit),
+    TQI_TRY(check(cudaFuncSetAttribute(tqk_stream<T, MAX_WARPS, SLOTS>, most, limit),
                   "shared memory of attention"));
     if constexpr (is_whole(T::D))
-        TQI_TRY(
-            check(cudaFuncSetAttribute(tqk_stream_whole<T, MAX_WARPS>, most, limit - WHOLE_SHARED),
-                  "shared memory of attention"));
+        TQI_TRY(check(
+            cudaFuncSetAttribute(tqk_stream_whole<T, MAX_WARPS, SLOTS>, most, limit - WHOLE_SHARED),
+            "shared memory of attention"));
     return TQ_OK;
 }
 
-template <class T, int MAX_WARPS> tq_status run_stream(const FastJob &job, cudaStream_t stream) {
+template <class T, int MAX_WARPS, int SLOTS>
+tq_status run_stream(const FastJob &job, cudaStream_t stream) {
     LaunchShape shape = {job.call.n_blocks, job.warps * 32, stream_shared<T>(job.warps, job.slots),
                          stream, job.call.overlap != 0};
     if constexpr (is_whole(T::D))
         if (job.whole) {
             if (keeps_queries<T>(job))
                 shape.shared = bytes_with_queries<T>(job.warps, job.slots);
-            return launch(tqk_stream_whole<T, MAX_WARPS>, shape, "tqk_stream_whole", job);
+            return launch(tqk_stream_whole<T, MAX_WARPS, SLOTS>, shape, "tqk_stream_whole", job);
         }
-    return launch(tqk_stream<T, MAX_WARPS>, shape, "tqk_stream", job);
+    return launch(tqk_stream<T, MAX_WARPS, SLOTS>, shape, "tqk_stream", job);
 }
 
 /* An entry of the table: formats, rows of a tile in fours, head dim, warps of a block and slots
  * of a warp, as measured (docs/PERFORMANCE.md). */
-#define TQI_FAST_KERNEL(name, kf, vf, nt, dim, warps, slots)               \
-    const FastKernel name = {kf,                                           \
-                             vf,                                           \
-                             dim,                                          \
-                             nt * 4,                                       \
-                             warps,                                        \
-                             slots,                                        \
-                             is_whole(dim),                                \
-                             "tqk_" #name,                                 \
-                             Blob<kf, vf, dim>::bytes,                     \
-                             stream_shared<Tile<kf, vf, nt, dim>>,         \
-                             prepare_stream<Tile<kf, vf, nt, dim>, warps>, \
-                             run_stream<Tile<kf, vf, nt, dim>, warps>};
+#define TQI_FAST_KERNEL(name, kf, vf, nt, dim, warps, slots)                      \
+    const FastKernel name = {kf,                                                  \
+                             vf,                                                  \
+                             dim,                                                 \
+                             nt * 4,                                              \
+                             warps,                                               \
+                             slots,                                               \
+                             is_whole(dim),                                       \
+                             "tqk_" #name,                                        \
+                             Blob<kf, vf, dim>::bytes,                            \
+                             stream_shared<Tile<kf, vf, nt, dim>>,                \
+                             prepare_stream<Tile<kf, vf, nt, dim>, warps, slots>, \
+                             run_stream<Tile<kf, vf, nt, dim>, warps, slots>};
 
 } /* namespace tqi */
 

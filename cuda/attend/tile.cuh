@@ -1,5 +1,5 @@
 /*
- * One warp, one page of 64 tokens, up to 4 NT query rows: scores, online softmax, values.
+ * One warp, a page of 64 tokens or two, up to 4 NT query rows: scores, online softmax, values.
  *
  * Keys and values are the A operand of the MMAs, the queries and then the probabilities B:
  * of its 8 columns, two belong to a query row, the high and the low part of its 16-bit fixed
@@ -27,7 +27,15 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
     static constexpr bool K_BF16 = KF == TQ_FORMAT_BF16, V_BF16 = VF == TQ_FORMAT_BF16;
     /* Whether pages come in two parts; with 16 rows the few warps have no time for it. */
     static constexpr bool SPLIT = NT < 4;
+    /* Pages at a time: two where they are small, since maxima, sums, waits and copies cost the same
+     * whatever a page has. Sums of products stay exact: 128 tokens of signed bytes. */
+    static constexpr int PAGES = D == 64 && NT == 2 && K_INT && V_INT && !SKETCH ? 2 : 1;
+    static constexpr int TURN = PAGES * GROUPS, SCORES = 4 * TURN; /* groups and scores of a turn */
     using Layout = Blob<KF, VF, D>;
+    /* Whether places are refilled as soon as words are in registers: of larger slots too much would
+     * be on its way (docs/PERFORMANCE.md). */
+    static constexpr bool EARLY =
+        K_INT && V_INT && !SKETCH && SPLIT && PAGES * Layout::bytes < 8192;
     using Edge = PageEdge<NT>;
 
     uint32_t q[NT][Q_WORDS]; /* the projection from SKETCH_AT on */
@@ -82,12 +90,16 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
             return whole(c);
     }
 
-    TQI_INLINE void score_int(const Slot &s, int r, float score[NT][4]) const {
+    /* read() is called when the words are in registers, or multiplied. */
+    template <class F>
+    TQI_INLINE void score_int(const Slot &s, int r, float score[NT][4], F read) const {
         uint4 w[J];
         if constexpr (KF != TQ_FORMAT_INT8)
             load_words<base_of(KF), J>(s, 0, r * J, w);
         uint2 gains = load_shared8(s.address + Layout::k_gains + r * 64 + (s.lane16 >> 6) * 8);
         float2 gain[2] = {halves_of(gains.x), halves_of(gains.y)};
+        if constexpr (KF != TQ_FORMAT_INT8)
+            read();
 #pragma unroll
         for (int zp = 0; zp < 2; zp++) {
             int c[NT][4];
@@ -109,6 +121,8 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
                 score[nt][2 * zp + 1] = joined(c[nt] + 2, nt) * gain[zp].y;
             }
         }
+        if constexpr (KF == TQ_FORMAT_INT8)
+            read();
     }
 
     TQI_INLINE void score_float(const Slot &s, int r, float score[NT][4]) const {
@@ -137,92 +151,53 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 
     /* What the tile's probabilities need: B operands, factors of old and new. */
     struct Weights {
-        uint32_t p[NT][GROUPS][V_INT ? 2 : 4];
+        uint32_t p[NT][TURN][V_INT ? 2 : 4];
         float alpha[NT], beta[NT];
         float start[NT]; /* what products of sums began with, negative */
     };
 
-    TQI_INLINE void load_v_gains(const Slot &s, float vn[8]) const {
-        uint32_t g = s.lane16 >> 6;
-#pragma unroll
-        for (int r = 0; r < GROUPS; r++) {
-            uint2 w = load_shared8(s.address + Layout::v_gains + r * 64 + g * 8);
-            vn[4 * r] = __uint_as_float(w.x << 16);
-            vn[4 * r + 1] = __uint_as_float(w.x & 0xffff0000u);
-            vn[4 * r + 2] = __uint_as_float(w.y << 16);
-            vn[4 * r + 3] = __uint_as_float(w.y & 0xffff0000u);
-        }
-    }
-
-    /* Probabilities of a row against the tile's own maximum, to B operands. Their bits' sum is
-     * what the half of 4-bit values is multiplied with. */
-    TQI_INLINE void to_operand(const float p[8], const float vn[8], uint32_t (*out)[V_INT ? 2 : 4],
-                               float &integer_sum) const {
-#pragma unroll
-        for (int r = 0; r < GROUPS; r++) {
-            uint32_t x[4];
-#pragma unroll
-            for (int z = 0; z < 4; z++)
-                x[z] = V_INT ? __float_as_uint(fmaf(p[4 * r + z], vn[4 * r + z], 8388608.0f))
-                             : split_float<V_BF16>(p[4 * r + z]);
-            if constexpr (V_INT) {
-                if constexpr (has_half(VF))
-                    integer_sum += float(int(x[0] + x[1] + x[2] + x[3] - 4u * 0x4b000000u));
-                out[r][0] = transpose16(prmt(x[0], x[1], 0x4051));
-                out[r][1] = transpose16(prmt(x[2], x[3], 0x4051));
-            } else {
-                pair_tokens<VF>(x, out[r]);
-            }
-        }
-    }
-
-    /* What all dims of a tile's sum lack: the half of 4-bit values, by the thread's tokens, and
-     * what rounding `start` lost, an eighth for each of the row's threads. */
-    TQI_INLINE static float bias_of(float beta, float integers, float &start) {
-        constexpr float begin = -257 * FLOAT_START;
-        start = begin * beta;
-        float lost = fmaf(begin / 8, beta, -0.125f * start);
-        return has_half(VF) ? fmaf(0.5f * integers, beta, lost) : lost;
-    }
-
     /* Of the tile; any: the row sees a token. unit: of the scores, in powers of two. */
-    TQI_INLINE void softmax(float score[NT][8], const float unit[NT], const bool any[NT],
-                            float vn[8], Weights &w) {
-        float v_unit = V_INT ? scale_v_gains(vn) : 1;
+    TQI_INLINE void softmax(float score[NT][SCORES], const float unit[NT], const bool any[NT],
+                            float vn[SCORES], Weights &w) {
+        float v_unit = V_INT ? scale_v_gains<SCORES>(vn) : 1;
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            float m = row_max(score[nt]) * unit[nt], total = 0, p[8], integers = 0;
+            float m = row_max<SCORES>(score[nt]) * unit[nt], total = 0, p[SCORES], integers = 0;
             if (!any[nt])
                 m = TQI_NO_MAXIMUM;
 #pragma unroll
-            for (int i = 0; i < 8; i++) {
+            for (int i = 0; i < SCORES; i++) {
                 p[i] = exp2_fast(fmaf(score[nt][i], unit[nt], -m));
                 total += p[i];
             }
-            to_operand(p, vn, w.p[nt], integers);
+            weights_operand<VF, TURN>(p, vn, w.p[nt], integers);
             float joint = fmaxf(max[nt], m), beta = exp2_fast(m - joint);
             w.alpha[nt] = exp2_fast(max[nt] - joint);
             w.beta[nt] = beta * v_unit;
             max[nt] = joint;
             sum[nt] = sum[nt] * w.alpha[nt] + total * beta;
             if constexpr (V_INT)
-                bias[nt] = fmaf(bias[nt], w.alpha[nt], bias_of(w.beta[nt], integers, w.start[nt]));
+                bias[nt] =
+                    fmaf(bias[nt], w.alpha[nt], bias_of<VF>(w.beta[nt], integers, w.start[nt]));
         }
     }
 
-    TQI_INLINE void softmax_of_edge(float score[NT][8], const Edge &e, float vn[8], uint32_t lane,
-                                    Weights &w) {
+    TQI_INLINE void softmax_of_edge(float score[NT][SCORES], const Edge e[PAGES], float vn[SCORES],
+                                    uint32_t lane, Weights &w) {
         const uint32_t g = lane / 4;
         float unit[NT];
         bool any[NT];
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            any[nt] = edge_scores<8>(e, nt, 0, g, q_scale[nt], score[nt]);
+            any[nt] = false;
+#pragma unroll
+            for (int n = 0; n < PAGES; n++)
+                any[nt] |= edge_scores<8>(e[n], nt, 0, g, q_scale[nt], score[nt] + 8 * n);
             unit[nt] = 1;
         }
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (V_INT && token_of(i, g) >= e.valid)
+        for (int i = 0; i < SCORES; i++)
+            if (V_INT && token_of(i % 8, g) >= e[i / 8].valid)
                 vn[i] = 0; /* slots without a token hold anything */
         softmax(score, unit, any, vn, w);
     }
@@ -250,19 +225,21 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
                     acc[nt][mb][e] * w.alpha[nt] + (c[nt][2 * e] + c[nt][2 * e + 1]) * w.beta[nt];
     }
 
-    TQI_INLINE void values_lm(const Slot &s, const Weights &w) {
+    template <class F> TQI_INLINE void values_lm(const Slot s[PAGES], const Weights &w, F read) {
         constexpr int X = VF == TQ_FORMAT_LM4 ? 1 : VF == TQ_FORMAT_LM3 && J % 4 == 0 ? 4 : 2;
 #pragma unroll
         for (int x0 = 0; x0 < J; x0 += X) {
-            uint4 words[GROUPS][X];
+            uint4 words[TURN][X];
 #pragma unroll
-            for (int r = 0; r < GROUPS; r++)
-                load_words<VF, X>(s, Layout::k_bytes, r * J + x0, words[r]);
+            for (int r = 0; r < TURN; r++)
+                load_words<VF, X>(s[r / GROUPS], Layout::k_bytes, r % GROUPS * J + x0, words[r]);
+            if (EARLY && x0 + X >= J)
+                read();
 #pragma unroll
             for (int i = 0; i < 2 * X; i++) {
                 int c[NT][4];
 #pragma unroll
-                for (int r = 0; r < GROUPS; r++) {
+                for (int r = 0; r < TURN; r++) {
                     uint32_t a[4];
                     look_up<VF>(v_table, word_of(words[r][i / 2], i % 2 * 2), a[0], a[2]);
                     look_up<VF>(v_table, word_of(words[r][i / 2], i % 2 * 2 + 1), a[1], a[3]);
@@ -273,19 +250,23 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
                 fold(w, 2 * x0 + i, c);
             }
         }
+        if (!EARLY)
+            read();
     }
 
-    TQI_INLINE void values_int8(const Slot &s, const Weights &w) {
+    TQI_INLINE void values_int8(const Slot s[PAGES], const Weights &w) {
 #pragma unroll
         for (int x = 0; x < J; x++)
 #pragma unroll
             for (int yy = 0; yy < 2; yy++) {
                 int c[NT][4];
 #pragma unroll
-                for (int r = 0; r < GROUPS; r++) {
+                for (int r = 0; r < TURN; r++) {
+                    const Slot &from = s[r / GROUPS];
+                    const int chunk = r % GROUPS * 2 * J + x;
                     uint32_t a[4];
-                    operand_of(s.pair(Layout::k_bytes, 2 * r * J + x, yy),
-                               s.pair(Layout::k_bytes, (2 * r + 1) * J + x, yy), a);
+                    operand_of(from.pair(Layout::k_bytes, chunk, yy),
+                               from.pair(Layout::k_bytes, chunk + J, yy), a);
 #pragma unroll
                     for (int nt = 0; nt < NT; nt++)
                         mma_s8u8(c[nt], a, w.p[nt][r], r ? c[nt] : start);
@@ -314,39 +295,57 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
             }
     }
 
-    /* ---- a page ------------------------------------------------------------------------------ */
+    /* ---- a turn ------------------------------------------------------------------------------ */
 
-    /* edge: not every row sees the page whole, or scores are capped; edge_of() says what there is
-     * to know. keys_done() is called when keys and gains have been read, and before any value is.
-     * Edges share the code for keys and integer values: code that runs once is slow. */
-    template <class E, class F>
-    TQI_INLINE void page(const Slot &s, uint32_t lane, bool edge, E edge_of, F keys_done) {
-        float score[NT][8], vn[8];
-        int valid = FAST_TOKENS;
-        Weights w;
+    /* Before the factor q_scale. read(): as early as it can be said. */
+    template <class F>
+    TQI_INLINE void score_pages(const Slot s[PAGES], float score[NT][SCORES], F read) const {
+
         if constexpr (is_polar(KF))
-            score_polar(*this, s, score);
+            score_polar(*this, *s, score);
 #pragma unroll
-        for (int r = 0; r < GROUPS && !is_polar(KF); r++) {
+        for (int r = 0; r < TURN && !is_polar(KF); r++) {
             float part[NT][4];
             if constexpr (K_INT)
-                score_int(s, r, part);
+                score_int(s[r / GROUPS], r % GROUPS, part, [&] {
+                    if (EARLY && r == TURN - 1)
+                        read();
+                });
             else
-                score_float(s, r, part);
+                score_float(*s, r, part);
             if constexpr (SKETCH)
-                add_sketch(*this, s, r, part);
+                add_sketch(*this, *s, r, part);
 #pragma unroll
             for (int nt = 0; nt < NT; nt++)
 #pragma unroll
                 for (int z = 0; z < 4; z++)
                     score[nt][4 * r + z] = part[nt][z];
         }
-        if constexpr (V_INT)
-            load_v_gains(s, vn);
-        keys_done();
+        if (!EARLY)
+            read();
+    }
+
+    /* edge: not every row sees the pages whole, or scores are capped; p.edge(n) says what there is
+     * to know of page n. p.keys_read(), when keys and gains are in registers; p.wait_values();
+     * p.values_read(): places take other pages as soon as nobody needs them any more. Edges share
+     * the code for keys and integer values: code that runs once is slow. */
+    template <class P> TQI_INLINE void turn(const Slot s[PAGES], uint32_t lane, bool edge, P &p) {
+        float score[NT][SCORES], vn[SCORES];
+        int valid = FAST_TOKENS;
+        Weights w;
+        score_pages(s, score, [&] {
+#pragma unroll
+            for (int n = 0; n < PAGES && V_INT; n++)
+                load_v_gains(s[n], Layout::v_gains, vn + 8 * n);
+            p.keys_read();
+        });
+        p.wait_values();
         if (edge) {
-            const Edge e = edge_of();
-            valid = e.valid;
+            Edge e[PAGES];
+#pragma unroll
+            for (int n = 0; n < PAGES; n++)
+                e[n] = p.edge(n);
+            valid = e[0].valid;
             softmax_of_edge(score, e, vn, lane, w);
         } else {
             bool any[NT];
@@ -355,14 +354,15 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
                 any[nt] = true;
             softmax(score, q_scale, any, vn, w);
         }
+        if constexpr (V_INT && VF != TQ_FORMAT_INT8)
+            return values_lm(s, w, [&] { p.values_read(); });
         if constexpr (VF == TQ_FORMAT_INT8)
             values_int8(s, w);
-        else if constexpr (V_INT)
-            values_lm(s, w);
         else if (edge)
-            values_float<true>(s, w, valid);
+            values_float<true>(*s, w, valid);
         else
-            values_float<false>(s, w, valid);
+            values_float<false>(*s, w, valid);
+        p.values_read();
     }
 
     /* ---- the end of an item ------------------------------------------------------------------ */

@@ -3,5 +3,5 @@
 namespace tqi {
 extern const FastKernel stream_lm4_lm4_d64_r4, stream_lm4_lm4_d64_r8;
 TQI_FAST_KERNEL(stream_lm4_lm4_d64_r4, TQ_FORMAT_LM4, TQ_FORMAT_LM4, 1, 64, 12, 2)
-TQI_FAST_KERNEL(stream_lm4_lm4_d64_r8, TQ_FORMAT_LM4, TQ_FORMAT_LM4, 2, 64, 12, 2)
+TQI_FAST_KERNEL(stream_lm4_lm4_d64_r8, TQ_FORMAT_LM4, TQ_FORMAT_LM4, 2, 64, 12, 1)
 } /* namespace tqi */
