@@ -31,6 +31,7 @@ __device__ __noinline__ void encode_again(const FastEncodeJob &f, Unit u, uint32
 #pragma unroll
     for (int i = 0; i < R::N; i++)
         x[i] = 0; /* out of range, so they are loaded again */
+    __syncwarp(); /* the rows' first way through the room has been read */
     encode_rows<R, S>(f, u, p, token, 0, room, x, &gain);
     if (gain.open)
         store_gain(f, u, gain.token, gain.parts, gain.exponent);
