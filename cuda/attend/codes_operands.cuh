@@ -22,21 +22,36 @@ __host__ __device__ constexpr bool values_in_sets(int vf) {
     return vf == TQ_FORMAT_LM3;
 }
 
-/* Keys of a group of 32 tokens: a[b][j]. */
-template <int KF, int J>
-TQI_INLINE void key_operands(const ByteTable &table, const Slot &s, int r, uint32_t a[2][J][4]) {
+/* Keys of a group of 32 tokens, in the warp's lanes. */
+template <int KF, int J> struct KeyWords {
     uint4 w[J];
-    if constexpr (KF != TQ_FORMAT_INT8)
+
+    TQI_INLINE void load(const Slot &s, int r) {
         load_words<KF, J>(s, 0, r * J, w);
-#pragma unroll
-    for (int i = 0; i < 2 * J; i++) {
-        const int b = i / J, j = i % J;
-        if constexpr (KF == TQ_FORMAT_INT8)
-            operand_of(s.pair(0, (r * J + j) * 2, b), s.pair(0, (r * J + j) * 2 + 1, b), a[b][j]);
-        else
-            k_operand<KF>(table, w, j, b, a[b][j]);
     }
-}
+    /* Operands of product b. */
+    TQI_INLINE void operands(const ByteTable &table, int b, uint32_t a[J][4]) const {
+#pragma unroll
+        for (int j = 0; j < J; j++)
+            k_operand<KF>(table, w, j, b, a[j]);
+    }
+};
+
+/* Bytes are operands as they are: they are loaded when they are needed. */
+template <int J> struct KeyWords<TQ_FORMAT_INT8, J> {
+    Slot s;
+    int r;
+
+    TQI_INLINE void load(const Slot &from, int group) {
+        s = from;
+        r = group;
+    }
+    TQI_INLINE void operands(const ByteTable &, int b, uint32_t a[J][4]) const {
+#pragma unroll
+        for (int j = 0; j < J; j++)
+            operand_of(s.pair(0, (r * J + j) * 2, b), s.pair(0, (r * J + j) * 2 + 1, b), a[j]);
+    }
+};
 
 /* Words y of all x and both groups of tokens, set by set. */
 template <int VF, int J, int BASE>

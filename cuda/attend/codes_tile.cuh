@@ -12,81 +12,79 @@
 #ifndef TQI_CUDA_ATTEND_CODES_TILE_CUH
 #define TQI_CUDA_ATTEND_CODES_TILE_CUH
 
+#include "attend/codes_group.cuh"
 #include "attend/codes_operands.cuh"
-#include "attend/fast_job.h"
-#include "attend/warpgroup.cuh"
 
 namespace tqi {
 
-/* Shared memory of a warpgroup beside its slots. */
-template <int NT, int D> struct CodesRoom {
-    static constexpr uint32_t query_block = D * 8; /* bytes of a block of columns */
-    static constexpr uint32_t weights = NT * query_block;
-    static constexpr uint32_t weights_block = 2 * FAST_TOKENS * 8;
-    static constexpr uint32_t maxima = weights + NT * weights_block; /* of rows, then of gains */
-    static constexpr uint32_t factors = maxima + (4 * NT + 1) * 16;
-    static constexpr uint32_t sums = factors + 4 * NT * 16;
-    static constexpr uint32_t bytes = (sums + 4 * NT * 32 + 127) / 128 * 128;
-};
-
-struct FetchTwo;
 template <int KF, int VF, int NT, int D> struct CodesTile;
 
 template <int KF, int VF, int NT_, int D_> struct CodesShape {
     static constexpr int NT = NT_, D = D_, HEADS = NT * 4;
+    static constexpr bool PRODUCED = true, RECORDS = true;
     using Layout = Blob<KF, VF, D>;
+    using Ring = PairRing<Layout::bytes>;
+    static constexpr uint32_t PAGES = 2, SLOT_BYTES = PAGES * Layout::bytes; /* at a time */
+    static constexpr int BARRIERS = 1;                                       /* per turn */
     using Room = CodesRoom<NT, D>;
     using Tile = CodesTile<KF, VF, NT, D>;
 };
 
 #if TQI_WGMMA
 
-template <int KF_, int VF_, int NT_, int D_> struct CodesTile : CodesShape<KF_, VF_, NT_, D_> {
+template <int KF_, int VF_, int NT_, int D_>
+struct CodesTile : CodesShape<KF_, VF_, NT_, D_>, CodesGroup<NT_, D_> {
     static constexpr int KF = KF_, VF = VF_, NT = NT_, D = D_, HEADS = NT * 4;
     static constexpr int J = D / 32, M = D / 64;
     static constexpr bool SETS = values_in_sets(VF);
-    using Fetch = FetchTwo;
     static constexpr uint32_t QUERY_BLOCKS = NT;
     static_assert(NT == 4 && D % 128 == 0, "32 columns, steps of 128 dims");
     using Edge = PageEdge<NT>;
     using Layout = typename CodesShape<KF, VF, NT, D>::Layout;
     using Room = CodesRoom<NT, D>;
+    using Warps = CodesGroup<NT, D>;
+    using Warps::group, Warps::room, Warps::of_row, Warps::q_scale;
 
-    Group group;
-    uint32_t room; /* address */
-    uint64_t q, p; /* operands */
     ByteTable k_table, v_table;
-    float q_scale[NT];
-    int q_half[NT]; /* half the sum of its integers, where values of codes end in 1/2 */
     float acc[M][NT][2], sum[NT], bias[NT];
-    float unit, top; /* of the lane's own row: its q_scale, maximum */
-    float max[NT];   /* once threads have been joined */
+    float top;     /* of the lane's own row: its maximum */
+    float max[NT]; /* once threads have been joined */
 
     TQI_INLINE void setup(const FastJob &job, const Group &g, uint32_t address) {
         const uint32_t one = in_register(0x3c003c00u);
-        group = g;
-        room = address;
-        q = operand_b(room, Room::query_block);
-        p = operand_b(room + Room::weights, Room::weights_block);
+        this->enter(g, address);
         k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1]), one};
         v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1]), one};
+    }
+
+    /* Pages of the group: work's from tile `first` on, `step` apart, the first one to `slot`. */
+    TQI_INLINE FetchTwo begin_fetch(const FastJob &job, const tqi_work &work, uint8_t *shared_room,
+                                    uint32_t slot, uint32_t first, uint32_t step) const {
+        return FetchTwo(job, work, (FetchState *)(shared_room + Room::fetch),
+                        is_fetcher(group) && group.lane == 0, slot, first, step);
     }
 
     TQI_INLINE static uint32_t row_of_column(uint32_t block, uint32_t column) {
         return 4 * block + column / 2;
     }
 
-    TQI_INLINE void set_row(const FastJob &job, int nt, uint32_t row) {
-        q_scale[nt] = __ldcg(job.q_scale + row);
-        q_half[nt] = has_half(KF) ? __ldcg(job.q_half + row) : 0;
+    /* first: the item's first row; last: its last one, which stands for those that it lacks. Shared
+     * memory keeps the factor of scores and half the sum of a query's integers, where values of
+     * codes end in 1/2. */
+    TQI_INLINE void set_rows(const FastJob &job, uint32_t first, uint32_t last) const {
+        if (group.thread >= HEADS)
+            return;
+        const uint32_t from = first + min(group.thread, last);
+        store_shared4(this->row_scale(group.thread, false),
+                      __float_as_uint(__ldcg(job.q_scale + from)));
+        store_shared4(this->row_scale(group.thread, true), __float_as_uint(1.0f));
+        if (has_half(KF))
+            store_shared4(this->row_half(group.thread), (uint32_t)__ldcg(job.q_half + from));
     }
-
     TQI_INLINE void clear() {
         top = TQI_NO_MAXIMUM;
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            if (group.lane / 4 % NT == nt)
-                unit = q_scale[nt];
             sum[nt] = bias[nt] = 0;
 #pragma unroll
             for (int m = 0; m < M; m++)
@@ -94,20 +92,14 @@ template <int KF_, int VF_, int NT_, int D_> struct CodesTile : CodesShape<KF_, 
         }
     }
 
-    /* x of the lane that keeps row 4 nt + t. */
-    TQI_INLINE float of_row(float x, int nt) const {
-        return __shfl_sync(~0u, x, group.lane % 4 + 4 * nt);
-    }
-
     /* ---- scores ------------------------------------------------------------------------------ */
 
-    TQI_INLINE void begin_scores(const Slot &s, int d[2][4 * NT]) const {
-        uint32_t a[2][J][4];
-        key_operands<KF, J>(k_table, s, (int)(group.warp % 2), a);
-        wgmma_bytes<true, true>(d, a[0], a[1], q, 256 >> 4);
+    TQI_INLINE void begin_scores(const uint32_t a[J][4], int *d) const {
+        const uint64_t q = operand_b(room, Room::query_block);
+        wgmma_bytes<true, true>(d, a, q, 256 >> 4);
 #pragma unroll
         for (int j = 4; j < J; j += 4)
-            wgmma_bytes<true, false>(d, a[0] + j, a[1] + j, q + j * (256 >> 4), 256 >> 4);
+            wgmma_bytes<true, false>(d, a + j, q + j * (256 >> 4), 256 >> 4);
     }
 
     /* 256 high + low: sums of at most 128 tokens or 256 dims stay below 2^31. */
@@ -115,18 +107,15 @@ template <int KF_, int VF_, int NT_, int D_> struct CodesTile : CodesShape<KF_, 
         return c[0] * 256 + c[1];
     }
 
-    /* Before the factor q_scale. */
-    TQI_INLINE void join_scores(const Slot &s, const int d[2][4 * NT], float score[NT][4]) const {
-        uint2 gains =
-            load_shared8(s.address + Layout::k_gains + group.warp % 2 * 64 + (group.lane / 4) * 8);
-        float2 gain[2] = {halves_of(gains.x), halves_of(gains.y)};
+    /* Of tokens 2 b and 2 b + 1 of the lane, before the factor q_scale. */
+    TQI_INLINE void join_scores(int b, uint32_t gains, const int *d, float score[NT][4]) const {
+        const float2 gain = halves_of(gains);
 #pragma unroll
-        for (int nt = 0; nt < NT; nt++)
-#pragma unroll
-            for (int b = 0; b < 2; b++) {
-                score[nt][2 * b] = (float)(joined(d[b] + 4 * nt) + q_half[nt]) * gain[b].x;
-                score[nt][2 * b + 1] = (float)(joined(d[b] + 4 * nt + 2) + q_half[nt]) * gain[b].y;
-            }
+        for (int nt = 0; nt < NT; nt++) {
+            const int half = has_half(KF) ? this->q_half(nt) : 0;
+            score[nt][2 * b] = (float)(joined(d + 4 * nt) + half) * gain.x;
+            score[nt][2 * b + 1] = (float)(joined(d + 4 * nt + 2) + half) * gain.y;
+        }
     }
 
     /* ---- softmax ----------------------------------------------------------------------------- */
@@ -145,51 +134,11 @@ template <int KF_, int VF_, int NT_, int D_> struct CodesTile : CodesShape<KF_, 
         const int first = 4 * (int)(group.warp % 2);
 #pragma unroll
         for (int nt = 0; nt < NT; nt++)
-            edge_scores<4>(e, nt, first, g, q_scale[nt], score[nt]);
+            edge_scores<4>(e, nt, first, g, q_scale(nt, false), score[nt]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (token_of(first + i, g) >= e.valid)
                 vn[i] = 0; /* slots without a token hold anything */
-    }
-
-    /* The warp's maxima of rows, of which every lane gets the one of its row. */
-    TQI_INLINE float warp_max(const float score[NT][4]) const {
-        float m[NT];
-#pragma unroll
-        for (int nt = 0; nt < NT; nt++)
-            m[nt] = fmaxf(fmaxf(score[nt][0], score[nt][1]), fmaxf(score[nt][2], score[nt][3]));
-#pragma unroll
-        for (int n = NT / 2; n; n /= 2) { /* half of the rows to half of the lanes */
-            const bool upper = group.lane & 4 * n;
-#pragma unroll
-            for (int i = 0; i < n; i++) {
-                float other = __shfl_xor_sync(~0u, upper ? m[i] : m[i + n], 4 * n);
-                m[i] = fmaxf(upper ? m[i + n] : m[i], other);
-            }
-        }
-#pragma unroll
-        for (int o = 4 * NT; o < 32; o *= 2)
-            m[0] = fmaxf(m[0], __shfl_xor_sync(~0u, m[0], o));
-        return m[0];
-    }
-
-    TQI_INLINE static float largest(const uint4 &x) {
-        return fmaxf(fmaxf(__uint_as_float(x.x), __uint_as_float(x.y)),
-                     fmaxf(__uint_as_float(x.z), __uint_as_float(x.w)));
-    }
-
-    /* Maxima over both pages: of the lane's row, and of the gains of values. */
-    TQI_INLINE float pages_max(const float score[NT][4], const float vn[4], float &gain) const {
-        const uint32_t maxima = room + Room::maxima, lane = group.lane;
-        float m = warp_max(score), most = fmaxf(fmaxf(vn[0], vn[1]), fmaxf(vn[2], vn[3]));
-        most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(fmaxf(most, 0.0f))));
-        if (lane < HEADS)
-            store_shared4(maxima + lane * 16 + group.warp * 4, __float_as_uint(m));
-        else if (HEADS < 32 && lane == HEADS)
-            store_shared4(maxima + HEADS * 16 + group.warp * 4, __float_as_uint(most));
-        group.sync();
-        gain = largest(load_shared16(maxima + HEADS * 16));
-        return largest(load_shared16(maxima + lane % HEADS * 16));
     }
 
     /* What the pages leave with every row. */
@@ -199,7 +148,8 @@ template <int KF_, int VF_, int NT_, int D_> struct CodesTile : CodesShape<KF_, 
     };
 
     TQI_INLINE void weigh(const float score[NT][4], float vn[4], bool edge, Weighed &w) {
-        float gain, m = pages_max(score, vn, gain) * (edge ? 1 : unit);
+        float gain, m = this->pages_max(gain);
+        m *= __uint_as_float(load_shared4(this->row_scale(group.lane % HEADS, edge)));
         m = fmaxf(m, TQI_NO_MAXIMUM); /* no token is seen */
         gain = fmaxf(gain, 2e-34f);   /* keeps the reciprocal finite */
         const float factor = 65280.0f * reciprocal(gain), v_unit = gain * (1.0f / 65280.0f);
@@ -215,13 +165,12 @@ template <int KF_, int VF_, int NT_, int D_> struct CodesTile : CodesShape<KF_, 
         uint32_t words[NT][2];
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            const float row = of_row(m, nt), by = edge ? 1 : q_scale[nt];
+            const float row = of_row(m, nt), by = q_scale(nt, edge);
             uint32_t x[4];
-            w.total[nt] = 0;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float e = exp2_fast(fmaf(score[nt][i], by, -row));
-                w.total[nt] += e;
+                w.total[nt] = i ? w.total[nt] + e : e;
                 x[i] = __float_as_uint(fmaf(e, vn[i], 8388608.0f));
             }
             if constexpr (has_half(VF))
@@ -229,16 +178,7 @@ template <int KF_, int VF_, int NT_, int D_> struct CodesTile : CodesShape<KF_, 
             words[nt][0] = prmt(x[0], x[1], 0x4051);
             words[nt][1] = prmt(x[2], x[3], 0x4051);
         }
-        store_weights(words);
-    }
-
-    /* To B: tokens 8 t' + 0 1 4 5 of a step are its first 16 bytes, 2 3 6 7 the second. */
-    TQI_INLINE void store_weights(const uint32_t words[NT][2]) const {
-        const uint32_t at = room + Room::weights + group.warp * 256 + group.lane % 16 * 16 +
-                            group.lane / 16 * Room::weights_block;
-#pragma unroll
-        for (int nt = 0; nt < NT; nt += 2)
-            store_transposed(at + nt * Room::weights_block, words[nt]);
+        this->store_weights(words);
     }
 
     /* ---- values ------------------------------------------------------------------------------ */
@@ -246,20 +186,23 @@ template <int KF_, int VF_, int NT_, int D_> struct CodesTile : CodesShape<KF_, 
     /* consumed(): while products are on their way. */
     template <class F>
     TQI_INLINE void add_values(const uint32_t (*a)[VALUE_STEPS][4], const Weighed &w, F consumed) {
+        const uint64_t p = operand_b(room + Room::weights, Room::weights_block);
         float4 factor[NT];
 #pragma unroll
         for (int m = 0; m < M; m += 2) {
             int d[2][4 * NT];
-            wgmma_bytes<false, true>(d, a[m], a[m + 1], p, 256 >> 4);
+            wgmma_bytes<false, true>(d[0], a[m], p, 256 >> 4);
+            wgmma_bytes<false, true>(d[1], a[m + 1], p, 256 >> 4);
             if (m == 0) {
                 consumed();
                 add_sums(w, factor);
             }
+            wait_products<1>();
+            pin(d[0]);
+            fold(w.moved, factor, d[0], acc[m]);
             wait_products<0>();
-            if (w.moved)
-                fold<true>(factor, d, acc + m);
-            else
-                fold<false>(factor, d, acc + m);
+            pin(d[1]);
+            fold(w.moved, factor, d[1], acc[m + 1]);
         }
     }
 
@@ -276,43 +219,72 @@ template <int KF_, int VF_, int NT_, int D_> struct CodesTile : CodesShape<KF_, 
         }
     }
 
-    /* MOVED: else alpha is 1. */
-    template <bool MOVED>
-    TQI_INLINE static void fold(const float4 factor[NT], const int d[2][4 * NT],
-                                float (*to)[NT][2]) {
+    /* Unless a maximum moved, alpha is 1. */
+    TQI_INLINE static void fold(bool moved, const float4 factor[NT], const int *d, float (*to)[2]) {
+        if (moved)
 #pragma unroll
-        for (int i = 0; i < 4 * NT; i++) {
-            float &x = to[i / (2 * NT)][i / 2 % NT][i % 2];
-            const float4 f = factor[i / 2 % NT];
-            x = fmaf((float)joined(d[i / (2 * NT)] + i % (2 * NT) * 2), f.z, MOVED ? x * f.x : x);
+            for (int i = 0; i < 2 * NT; i++)
+                to[i / 2][i % 2] *= factor[i / 2].x;
+#pragma unroll
+        for (int i = 0; i < 2 * NT; i++) {
+            float &x = to[i / 2][i % 2];
+            x = fmaf((float)joined(d + 2 * i), factor[i / 2].z, x);
         }
     }
 
     /* ---- two pages --------------------------------------------------------------------------- */
 
     /* edge: not every row sees both pages whole, or scores are capped; edge_of() says what there
-     * is to know of the warp's page. consumed(): called once all threads have read the pages. */
-    template <class E, class F>
-    TQI_INLINE void pages(const uint32_t slot[2], bool edge, E edge_of, F consumed) {
-        const Slot s = slot_at(group.warp < 2 ? slot[0] : slot[1], group.lane);
+     * is to know of the warp's page. read_by_warp(), read_by_all(): called once the pages have
+     * been. */
+    template <class E, class O, class F>
+    TQI_INLINE void pages(const uint32_t page[2], bool edge, E edge_of, O read_by_warp,
+                          F read_by_all) {
         uint32_t values[M][VALUE_STEPS][4];
-        int d[2][4 * NT];
         float score[NT][4], vn[4];
         Weighed w;
-        begin_scores(s, d);
-        load_v_gains(s, vn);
-#pragma unroll
-        for (int page = 0; page < 2; page++)
-            value_operands<VF, M, Layout::k_bytes>(v_table, slot_at(slot[page], group.lane),
-                                                   group.warp, page, values);
-        wait_products<0>();
-        join_scores(s, d, score);
+        {
+            int d[2][4 * NT];
+            uint32_t keys[2][J][4];
+            const Slot s = slot_at(group.warp < 2 ? page[0] : page[1], group.lane);
+            KeyWords<KF, J> words;
+            words.load(s, group.warp % 2);
+            words.operands(k_table, 0, keys[0]);
+            begin_scores(keys[0], d[0]);
+            words.operands(k_table, 1, keys[1]);
+            begin_scores(keys[1], d[1]);
+            load_v_gains(s, vn);
+            const uint2 gains = load_shared8(s.address + Layout::k_gains + group.warp % 2 * 64 +
+                                             (group.lane / 4) * 8);
+            wait_products<1>();
+            pin(d[0]);
+            join_scores(0, gains.x, d[0], score);
+            value_operands<VF, M, Layout::k_bytes>(v_table, slot_at(page[0], group.lane),
+                                                   group.warp, 0, values);
+            pin_values(values, 0);
+            wait_products<0>();
+            pin(d[1]);
+            join_scores(1, gains.y, d[1], score);
+        }
         if (edge)
             mask(edge_of(), score, vn);
+        this->leave_max(score, vn);
+        value_operands<VF, M, Layout::k_bytes>(v_table, slot_at(page[1], group.lane), group.warp, 1,
+                                               values);
+        pin_values(values, 1);
+        this->hide_room();
         weigh(score, vn, edge, w);
+        this->hide_room();
         publish_stores();
+        read_by_warp(); /* behind the fence, so that loads have ended, not only begun */
         group.sync();
-        add_values(values, w, consumed);
+        add_values(values, w, read_by_all);
+    }
+
+    TQI_INLINE static void pin_values(uint32_t (*a)[VALUE_STEPS][4], int page) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            pin8(a[m][2 * page]);
     }
 
     /* ---- the end of an item ------------------------------------------------------------------ */

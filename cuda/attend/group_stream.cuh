@@ -7,52 +7,23 @@
 #define TQI_CUDA_ATTEND_GROUP_STREAM_CUH
 
 #include "attend/codes_tile.cuh"
-#include "attend/fetch_two.cuh"
+#include "attend/group_pieces.cuh"
 #include "attend/group_tile.cuh"
-#include "attend/stream.cuh"
 
 namespace tqi {
 
-/* ---- shared memory ----------------------------------------------------------------------------
- */
-
-/* Bytes of a warpgroup's slots, which at the end hold its accumulators. */
-template <class T> __host__ __device__ uint32_t group_slots_bytes(uint32_t slots) {
-    uint32_t ring = slots * T::Layout::bytes, accumulators = T::HEADS * T::D * 4;
-    return ring > accumulators ? ring : accumulators;
-}
-
-/* Slots, operands, states of the groups, barriers. */
-template <class T> size_t group_shared(uint32_t groups, uint32_t slots) {
-    return (size_t)groups *
-           (group_slots_bytes<T>(slots) + T::Room::bytes + T::HEADS * 8 + slots * 8);
-}
-
 #if TQI_WGMMA
-
-/* The parts of a block's shared memory. */
-template <class T> struct GroupMemory {
-    uint8_t *shared;
-    uint32_t groups, slots;
-
-    TQI_INLINE uint8_t *slots_of(uint32_t group) const {
-        return shared + group * group_slots_bytes<T>(slots);
-    }
-    TQI_INLINE uint8_t *room_of(uint32_t group) const {
-        return slots_of(groups) + group * T::Room::bytes;
-    }
-    TQI_INLINE float2 *states() const {
-        return (float2 *)room_of(groups);
-    }
-    TQI_INLINE uint8_t *barriers_of(uint32_t group) const {
-        return (uint8_t *)(states() + groups * T::HEADS) + group * slots * 8;
-    }
-};
 
 /* ---- a group's pages of one item ------------------------------------------------------------ */
 
+template <class T> TQI_INLINE EdgeRecord<T::HEADS> edges_of(const T &t) {
+    return EdgeRecord<T::HEADS>{t.room + T::Room::edges};
+}
+
+/* s: the item's segment; at: the item, or the block that has prepared it. */
 template <class T>
-TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, T &t) {
+TQI_INLINE void load_query(const FastJob &job, const Item &i, const tqi_segment &s, uint32_t at,
+                           T &t) {
     constexpr uint32_t blocks = T::QUERY_BLOCKS, block_words = T::Room::query_block / 4;
     const uint32_t *from = job.fragments + (uint64_t)at * blocks * block_words;
     t.group.sync(); /* the last item's are not read any more */
@@ -60,12 +31,11 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, uint32_t at, T &t)
         uint32_t row = T::row_of_column(w / block_words, w / 4 % 8);
         store_shared4(t.room + w * 4, row < i.rows.n_rows ? __ldcg(from + w) : 0);
     }
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++) {
-        uint32_t row = min(nt * 4 + t.group.lane % 4, i.rows.n_rows - 1);
-        t.set_row(job, nt, at * T::HEADS + row);
-    }
+    t.set_rows(job, at * T::HEADS, i.rows.n_rows - 1);
     t.clear();
+    if constexpr (T::RECORDS)
+        if (t.group.warp == 0)
+            edges_of(t).keep(job, i, s, at, t.group.lane);
     publish_stores();
     t.group.sync();
 }
@@ -94,141 +64,110 @@ TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t
 }
 
 /* The same of codes, two pages at a time. */
-template <int KF, int VF, int NT, int D, class R>
-TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t tile, uint32_t n,
-                        uint32_t stride, R &ring, FetchTwo &fetch, CodesTile<KF, VF, NT, D> &t) {
-    using T = CodesTile<KF, VF, NT, D>;
+template <int KF, int VF, int NT, int D, class R, class F>
+TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t, uint32_t tile, uint32_t n,
+                        uint32_t stride, R &ring, F &fetch, CodesTile<KF, VF, NT, D> &t) {
     const uint32_t n_full = uniform(i.n_full), first_full = uniform(i.first_full);
     tile = uniform(tile + i.first_tile - first_full); /* wraps around before the first whole one */
     for (n = uniform(n); n; tile += 2 * stride) {
         const uint32_t here = n > 1 ? 2 : 1, second = tile + stride;
-        uint32_t slot[2];
-        slot[0] = slot[1] = ring.take_page();
-        if (here == 2)
-            slot[1] = ring.take_page();
+        t.hide_room();
+        const uint32_t slot = ring.take, first = ring.wait();
+        const uint32_t page[2] = {first, here == 2 ? first + Blob<KF, VF, D>::bytes : first};
+        ring.step();
         auto edge = [&] {
             bool own = t.group.warp < 2;
-            auto e = edge_of<T>(job, i, at, (own ? tile : second) + first_full, t.group.lane);
+            const uint32_t at = (own ? tile : second) + first_full;
+            auto e = edges_of(t).template edge<NT>(job, at, t.group.lane);
             return own || here == 2 ? e : nothing_of(e);
         };
-        auto refill = [&] {
-            if (!is_fetcher(t.group))
-                return;
-            if (here == 2)
-                fetch.next_two([&](const uint8_t *page) { ring.request(t.group, page); });
-            else
-                ring.request(t.group, fetch.next());
-        };
-        t.pages(slot, here == 1 || tile >= n_full || second >= n_full, edge, refill);
+        auto read_by_warp = [&] { fetch.read_by_warp(ring, slot, t.group.lane); };
+        auto read_by_all = [&] { fetch.read_by_all(job, ring); };
+        t.pages(page, here == 1 || tile >= n_full || second >= n_full, edge, read_by_warp,
+                read_by_all);
         n -= here;
     }
 }
 
-/* ---- groups as workers ------------------------------------------------------------------------
- */
+/* ---- workers ------------------------------------------------------------------------------ */
 
-template <class T> TQI_INLINE void write_piece(const FastJob &job, uint32_t piece, T &t) {
-    float one[T::NT];
-    t.join_threads();
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++) {
-        one[nt] = 1;
-        if (t.group.thread < 4)
-            job.call.partial_ml[(uint64_t)piece * T::HEADS + nt * 4 + t.group.thread] =
-                make_float2(t.max[nt], t.sum[nt]);
-    }
-    t.store(one, job.call.partial + (uint64_t)piece * T::HEADS * T::D);
-}
+/* What a group comes back to behind the pages of an item. It lies in shared memory: the loop over
+ * pages has no registers for it. */
+struct Rest {
+    uint32_t piece;   /* NONE: the group has no tiles of the item */
+    uint32_t left;    /* by block: pages of the group */
+    uint32_t segment; /* by block: pages of the group that has most */
+    uint32_t item;    /* BLOCK: by block */
 
-/* ---- blocks as workers ------------------------------------------------------------------------
- */
+    enum : uint32_t { NONE = ~0u, BLOCK = ~0u };
 
-/* Factors that bring the groups' states to a joint one, which the first group writes. */
-template <class T>
-TQI_INLINE void joint_state(const FastJob &job, uint32_t piece, float2 *states, const T &t,
-                            float factor[T::NT]) {
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++)
-        if (t.group.thread < 4)
-            states[t.group.index * T::HEADS + nt * 4 + t.group.thread] =
-                make_float2(t.max[nt], t.sum[nt]);
-    __syncthreads();
-#pragma unroll
-    for (int nt = 0; nt < T::NT; nt++) {
-        uint32_t head = nt * 4 + t.group.lane % 4;
-        float joint = TQI_NO_MAXIMUM, sum = 0;
-        for (uint32_t w = 0; w < job.warps; w++)
-            joint = fmaxf(joint, states[w * T::HEADS + head].x);
-        for (uint32_t w = 0; w < job.warps; w++) {
-            float2 v = states[w * T::HEADS + head];
-            sum += v.y == 0 ? 0 : v.y * exp2_fast(v.x - joint);
+    /* Before a barrier of the group. */
+    TQI_INLINE void keep(const Group &g, uint32_t at) const {
+        if (g.thread == 0) {
+            store_shared8(at, (uint64_t)left << 32 | piece);
+            store_shared8(at + 8, (uint64_t)item << 32 | segment);
         }
-        factor[nt] = exp2_fast(t.max[nt] - joint);
-        if (threadIdx.x < 4)
-            job.call.partial_ml[(uint64_t)piece * T::HEADS + head] = make_float2(joint, sum);
     }
-}
-
-/* Joins the states of the groups through their slots, which no copy is filling any more. */
-template <class T>
-TQI_INLINE void join_groups(const FastJob &job, uint32_t piece, const GroupMemory<T> &memory,
-                            T &t) {
-    float factor[T::NT];
-    __syncthreads(); /* all groups have read their slots */
-    t.join_threads();
-    joint_state(job, piece, memory.states(), t, factor);
-    t.store(factor, (float *)memory.slots_of(t.group.index));
-    __syncthreads();
-    float4 *out = (float4 *)(job.call.partial + (uint64_t)piece * T::HEADS * T::D);
-    for (uint32_t i = threadIdx.x; i < T::HEADS * T::D / 4; i += blockDim.x) {
-        float4 a = ((const float4 *)memory.slots_of(0))[i];
-        for (uint32_t w = 1; w < job.warps; w++) {
-            float4 b = ((const float4 *)memory.slots_of(w))[i];
-            a.x += b.x;
-            a.y += b.y;
-            a.z += b.z;
-            a.w += b.w;
-        }
-        out[i] = a;
+    TQI_INLINE static Rest kept(uint32_t at) {
+        const uint4 w = load_shared16(at);
+        return Rest{w.x, w.y, w.z, w.w};
     }
-}
+};
 
 /* The items of a worker whose first pages are on their way: a block's piece of one, or a group's
  * share of the row. Both take the same code for pages. */
 template <class T, class R, class F>
-TQI_INLINE void run_groups(const FastJob &job, uint32_t worker, const tqi_work &work, bool by_block,
+TQI_INLINE bool run_groups(const FastJob &job, uint32_t worker, const tqi_work &work, bool by_block,
                            const GroupMemory<T> &memory, R &ring, F &fetch, T &t) {
-    const uint32_t group = t.group.index, stride = by_block ? job.warps : 1;
-    uint32_t segment = work.segment, item = work.item, left = work.n_tiles;
-    uint32_t tile = work.tile + (by_block ? group : 0);
+    const uint32_t kept = t.room + T::Room::rest;
+    Rest rest = {worker, work.n_tiles, work.segment, work.item};
+    uint32_t tile = work.tile;
     do {
-        Item i = enter_item(job, segment, item);
-        uint32_t n = min(left, i.n_tiles - tile);
-        if (by_block)
-            n = group < left ? (left - group - 1) / job.warps + 1 : 0;
-        if (n || by_block) {
-            load_query(job, i, i.index, t);
-            consume(job, i, i.index, tile, n, stride, ring, fetch, t);
-        }
+        tqi_segment s;
+        Item i = enter_item(job, rest.segment, rest.item, s);
+        uint32_t n = min(rest.left, i.n_tiles - tile), stride = 1;
         if (by_block) {
-            idle_turns(t.group, ring, n, (left - 1) / job.warps + 1);
-            join_groups(job, worker, memory, t);
-            return;
+            const uint32_t most = (rest.left - 1) / job.warps + 1, group = t.group.index;
+            n = group < rest.left ? (rest.left - group - 1) / job.warps + 1 : 0;
+            stride = job.warps;
+            tile += group;
+            rest = Rest{worker, n, most, Rest::BLOCK};
+        } else {
+            const bool last = i.n_tiles == 0 || rest.item + 1 == i.n_items;
+            rest = Rest{n ? worker + i.index : Rest::NONE, rest.left - n, rest.segment + last,
+                        last ? 0 : rest.item + 1};
         }
-        if (n)
-            write_piece(job, worker + i.index, t);
-        left -= n;
+        if (n || by_block) {
+            rest.keep(t.group, kept);
+            load_query(job, i, s, i.index, t);
+            consume(job, i, i.index, tile, n, stride, ring, fetch, t);
+            rest = Rest::kept(kept);
+        }
+        if (rest.item == Rest::BLOCK) {
+            idle_turns(t.group, ring, (rest.left + T::PAGES - 1) / T::PAGES,
+                       (rest.segment + T::PAGES - 1) / T::PAGES, T::BARRIERS);
+            join_groups(job, rest.piece, memory, t);
+            return true;
+        }
+        if (rest.piece != Rest::NONE)
+            write_piece(job, rest.piece, t);
         tile = 0;
-        bool last = i.n_tiles == 0 || item + 1 == i.n_items;
-        item = last ? 0 : item + 1;
-        segment += last;
-    } while (left);
+    } while (rest.left);
+    return false;
 }
 
-template <class T, class R, class F> TQI_INLINE void fill_ring(const Group &g, R &ring, F &fetch) {
+template <class R>
+TQI_INLINE void fill_ring(const FastJob &, const Group &g, R &ring, Fetch &fetch) {
     if (is_fetcher(g))
         for (uint32_t i = 0; i < ring.n; i++)
             ring.request(g, fetch.next());
+}
+
+template <class R>
+TQI_INLINE void fill_ring(const FastJob &job, const Group &, R &ring, FetchTwo &fetch) {
+    if (fetch.thread)
+        for (uint32_t i = 0; i < ring.n; i++)
+            fetch.request(job, ring);
 }
 
 #endif /* TQI_WGMMA */
@@ -236,17 +175,71 @@ template <class T, class R, class F> TQI_INLINE void fill_ring(const Group &g, R
 /* ---- the kernels ------------------------------------------------------------------------------
  */
 
+#if TQI_WGMMA
+
+/* The pages of a worker: the first ones are on their way, or another warp sees to them. */
+template <class S, class T, class R>
+TQI_INLINE auto begin(const FastJob &job, const tqi_work &work, const GroupMemory<T> &memory,
+                      R &ring, bool by_block, const T &t) {
+    if constexpr (S::PRODUCED) {
+        return Produced();
+    } else {
+        auto fetch = t.begin_fetch(job, work, memory.room_of(t.group.index), ring.take,
+                                   by_block ? t.group.index : 0, by_block ? job.warps : 1);
+        fill_ring(job, t.group, ring, fetch);
+        return fetch;
+    }
+}
+
+/* The workers of the groups, by the group of threads behind them: a warp asks for the pages of a
+ * group. */
+template <class S, class T>
+TQI_INLINE void produce_all(const FastJob &job, const GroupMemory<T> &memory, const Group &g) {
+    const uint32_t group = g.warp;
+    typename S::Ring ring(shared_address(memory.slots_of(group)),
+                          shared_address(memory.barriers_of(group)), job.slots);
+    const tqi_division division = fresh(job.call.schedule.share);
+    const bool by_block = division.by_block != 0;
+    const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
+    for (uint32_t worker = by_block ? blockIdx.x : blockIdx.x * job.warps + group;
+         worker < division.n_workers; worker += step) {
+        if (group < job.warps && g.lane == 0) {
+            const tqi_work work = fresh(&job.call.schedule.work[worker]);
+            produce(job,
+                    Walk(job, work, fresh(&job.call.step.head->table), by_block ? group : 0,
+                         by_block ? job.warps : 1),
+                    ring);
+        }
+        __syncwarp();
+        if (by_block)
+            __syncthreads(); /* the slots held accumulators */
+    }
+}
+
+#endif
+
 /* tqk_stream() of stream.cuh, whose order of waiting it keeps. */
 template <class S, int MAX_GROUPS>
-__global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
+__global__ void __launch_bounds__((MAX_GROUPS + S::PRODUCED) * 128, 1)
     tqk_group_stream(const __grid_constant__ FastJob job) {
 #if TQI_WGMMA
     extern __shared__ __align__(128) uint8_t shared[];
     using T = typename S::Tile;
     const Group g = group_of_thread();
     const GroupMemory<T> memory = {shared, job.warps, job.slots};
-    GroupRing<T::Layout::bytes> ring(g, shared_address(memory.slots_of(g.index)),
-                                     shared_address(memory.barriers_of(g.index)), job.slots);
+    typename S::Ring ring(shared_address(memory.slots_of(g.index)),
+                          shared_address(memory.barriers_of(g.index)), job.slots);
+    if (!S::PRODUCED || g.index < job.warps)
+        ring.init(g);
+    if constexpr (S::PRODUCED) {
+        __syncthreads();
+        if (g.index == job.warps) {
+            keep_registers<PRODUCER_REGISTERS>();
+            produce_all<S>(job, memory, g);
+            return;
+        }
+        take_registers<MAX_GROUPS == 4 ? 112 : 160>();
+    }
     const tqi_division division = fresh(job.call.schedule.share);
     const bool by_block = division.by_block != 0;
     const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
@@ -256,18 +249,19 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     for (uint32_t worker = by_block ? blockIdx.x : blockIdx.x * job.warps + g.index;
          worker < division.n_workers; worker += step) {
         const tqi_work work = fresh(&job.call.schedule.work[worker]);
-        typename T::Fetch fetch(job, work, fresh(&job.call.step.head->table),
-                                by_block ? g.index : 0, by_block ? job.warps : 1);
-        fill_ring<T>(g, ring, fetch);
+        auto fetch = begin<S>(job, work, memory, ring, by_block, t);
         if (!waited)
             wait_for_last_kernel();
         waited = true;
         allow_next_kernel();
-        run_groups(job, worker, work, by_block, memory, ring, fetch, t);
-        if (by_block) {
+        if (g.thread == 0)
+            store_shared4(t.room + T::Room::rest + 16, worker);
+        if (run_groups(job, worker, work, by_block, memory, ring, fetch, t)) {
             allow_copies(); /* slots are free again */
             __syncthreads();
         }
+        worker = load_shared4(t.room + T::Room::rest + 16);
+        g.sync();
     }
     if (!waited)
         wait_for_last_kernel(); /* the kernel behind relies on all that came before */
@@ -288,11 +282,12 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     const tqi_work work = fresh(&job.call.schedule.work[at]);
     const tqi_division division = fresh(job.call.schedule.share);
     const GroupMemory<T> memory = {shared, job.warps, job.slots};
-    GroupRing<T::Layout::bytes> ring(g, shared_address(memory.slots_of(g.index)),
-                                     shared_address(memory.barriers_of(g.index)), job.slots);
+    typename S::Ring ring(shared_address(memory.slots_of(g.index)),
+                          shared_address(memory.barriers_of(g.index)), job.slots);
+    ring.init(g);
     T t;
     t.setup(job, g, shared_address(memory.room_of(g.index)));
-    typename T::Fetch fetch(job, work, fresh(&job.call.step.head->table), g.index, job.warps);
+    auto fetch = t.begin_fetch(job, work, memory.room_of(g.index), 0, g.index, job.warps);
     tqi_segment s;
     const Item i = enter_item(job, work.segment, work.item, s);
     RowOfDim<T::D> row(g.lane, T::D, nullptr);
@@ -300,15 +295,17 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     if (at < division.n_workers)
         whole.keep<RowOfDim<T::D>>(job, i, s);
     wait_for_last_kernel();
-    fill_ring<T>(g, ring, fetch);
+    fill_ring(job, g, ring, fetch);
     allow_next_kernel();
     if (at >= division.n_workers)
         return;
     prepare_item<T>(job, i, s, warp, g.lane, row, job, at);
-    load_query(job, i, at, t);
+    load_query(job, i, s, at, t);
     const uint32_t n = g.index < work.n_tiles ? (work.n_tiles - g.index - 1) / job.warps + 1 : 0;
     consume(job, i, at, work.tile + g.index, n, job.warps, ring, fetch, t);
-    idle_turns(g, ring, n, work.n_tiles ? (work.n_tiles - 1) / job.warps + 1 : 0);
+    const uint32_t most = (work.n_tiles + job.warps - 1) / job.warps;
+    idle_turns(g, ring, (n + T::PAGES - 1) / T::PAGES, (most + T::PAGES - 1) / T::PAGES,
+               T::BARRIERS);
     join_groups(job, at, memory, t);
     merge_item<T>(job, i, whole, warp, g.lane);
 #endif
@@ -344,6 +341,7 @@ tq_status run_group_stream(const FastJob &job, cudaStream_t stream) {
                          stream, job.call.overlap != 0};
     if (job.whole)
         return launch(tqk_group_whole<S, MAX_GROUPS>, shape, "tqk_group_whole", job);
+    shape.threads += S::PRODUCED * 128;
     return launch(tqk_group_stream<S, MAX_GROUPS>, shape, "tqk_group_stream", job);
 }
 

@@ -18,7 +18,7 @@
 #define TQI_CUDA_ATTEND_GROUP_TILE_CUH
 
 #include "attend/e4m3.cuh"
-#include "attend/tile.cuh"
+#include "attend/stream.cuh"
 #include "attend/warpgroup.cuh"
 
 namespace tqi {
@@ -29,16 +29,20 @@ template <int NT, int D> struct GroupRoom {
     static constexpr uint32_t weights = query_blocks(NT) * query_block;
     static constexpr uint32_t weights_block = FAST_TOKENS * 8;
     static constexpr uint32_t maxima = weights + NT * weights_block;
-    static constexpr uint32_t bytes = (maxima + 4 * NT * 4 * 4 + 127) / 128 * 128;
+    static constexpr uint32_t rest = maxima + 4 * NT * 4 * 4;
+    static constexpr uint32_t bytes = (rest + 32 + 127) / 128 * 128;
 };
 
-struct Fetch;
 template <int NT, int D> struct GroupTile;
 
 template <int NT_, int D_> struct GroupTileShape {
     using Tile = GroupTile<NT_, D_>;
     static constexpr int NT = NT_, D = D_, J = D / 32, HEADS = NT * 4;
+    static constexpr bool PRODUCED = false, RECORDS = false;
     using Layout = Blob<TQ_FORMAT_FP8, TQ_FORMAT_FP8, D>;
+    using Ring = GroupRing<Layout::bytes>;
+    static constexpr uint32_t PAGES = 1, SLOT_BYTES = PAGES * Layout::bytes; /* at a time */
+    static constexpr int BARRIERS = 2;                                       /* per turn */
     using Room = GroupRoom<NT, D>;
 };
 
@@ -47,7 +51,6 @@ template <int NT_, int D_> struct GroupTileShape {
 template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
     static constexpr int NT = NT_, D = D_, J = D / 32, HEADS = NT * 4, M = D / 64;
     using Edge = PageEdge<NT>;
-    using Fetch = tqi::Fetch;
     static constexpr uint32_t QUERY_BLOCKS = query_blocks(NT);
     static constexpr int COLUMNS = 8 * QUERY_BLOCKS;
     static constexpr int CHAINS = NT == 2 && J == 4 ? 4 : 2, CHAIN = J / CHAINS;
@@ -69,12 +72,20 @@ template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
         p = operand_b(room + Room::weights, Room::weights_block);
     }
 
+    TQI_INLINE static Fetch begin_fetch(const FastJob &job, const tqi_work &work, uint8_t *,
+                                        uint32_t, uint32_t first, uint32_t step) {
+        return Fetch(job, work, fresh(&job.call.step.head->table), first, step);
+    }
+
     TQI_INLINE static uint32_t row_of_column(uint32_t block, uint32_t column) {
         return tqi::row_of_column(NT, block, column);
     }
 
-    TQI_INLINE void set_row(const FastJob &job, int nt, uint32_t row) {
-        q_scale[nt] = __ldcg(job.q_scale + row);
+    /* first: the item's first row; last: its last one, which stands for those that it lacks. */
+    TQI_INLINE void set_rows(const FastJob &job, uint32_t first, uint32_t last) {
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++)
+            q_scale[nt] = __ldcg(job.q_scale + first + min(nt * 4 + group.lane % 4, last));
     }
 
     TQI_INLINE void clear() {

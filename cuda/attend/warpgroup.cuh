@@ -6,6 +6,10 @@
 
 namespace tqi {
 
+/* Rings of slots, for the device. */
+template <int BYTES> struct GroupRing;
+template <int BYTES> struct PairRing;
+
 #if TQI_WGMMA
 
 enum { GROUP_THREADS = 128, GROUP_WARPS = 4 };
@@ -18,6 +22,14 @@ struct Group {
         asm volatile("bar.sync %0,128;" ::"r"(index + 1) : "memory");
     }
 };
+
+/* Registers of the warps of a group, from here on. */
+template <int N> TQI_INLINE void keep_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> TQI_INLINE void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
 
 /* Asks for the pages of its group: in every group another, as these share a scheduler. */
 TQI_INLINE bool is_fetcher(const Group &g) {
@@ -35,6 +47,28 @@ TQI_INLINE Group group_of_thread() {
     return Group{uniform(threadIdx.x / GROUP_THREADS), thread, uniform(thread / 32), thread % 32};
 }
 
+/* A barrier at which the warps of a group arrive: a lane of each, behind a __syncwarp. racecheck
+ * takes an arrival for its own lane's only, so that all arrive in the build that it sees. */
+#ifdef TQI_RACECHECK
+enum { WARP_ARRIVALS = 32 };
+#else
+enum { WARP_ARRIVALS = 1 };
+#endif
+
+TQI_INLINE void init_warps_barrier(uint32_t barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(barrier),
+                 "n"(GROUP_WARPS * WARP_ARRIVALS)
+                 : "memory");
+}
+
+/* What the warp's lanes have written before is seen by whoever waits. Loads may still be under way:
+ * what they are from can be written to if a fence stands in between. */
+TQI_INLINE void arrive_of_warp(uint32_t barrier, uint32_t lane) {
+    __syncwarp();
+    if (lane < WARP_ARRIVALS)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(barrier) : "memory");
+}
+
 /* ring.cuh for a warpgroup, whose warps are never more than a page apart. One of them asks for
  * pages. */
 template <int BYTES> struct GroupRing {
@@ -42,9 +76,11 @@ template <int BYTES> struct GroupRing {
     uint32_t fill = 0, take = 0, phase = 0;
     uint64_t policy;
 
-    TQI_INLINE GroupRing(const Group &g, uint32_t first_slot, uint32_t first_barrier,
-                         uint32_t n_slots)
-        : slots(first_slot), barriers(first_barrier), n(n_slots), policy(evict_first()) {
+    TQI_INLINE GroupRing(uint32_t first_slot, uint32_t first_barrier, uint32_t n_slots)
+        : slots(first_slot), barriers(first_barrier), n(n_slots), policy(evict_first()) {}
+
+    /* By the group, once. */
+    TQI_INLINE void init(const Group &g) const {
         if (g.thread < n)
             barrier_init(barriers + 8 * g.thread);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -78,17 +114,80 @@ template <int BYTES> struct GroupRing {
     }
 };
 
-/* Turns of a group that has taken n pages where another one takes `most`. racecheck loses track of
- * a
- * __syncthreads behind barriers that warpgroups have passed a different number of times: so it gets
- * a build where they are the same. */
+/* The same with two pages of BYTES a slot, which a thread of the group or another warp asks for.
+ * Two barriers a slot: the pages are there, and all warps have read them. */
+template <int BYTES> struct PairRing {
+    uint32_t slots, barriers, n;
+    uint32_t take = 0, phase = 0; /* of whoever goes around: takes pages, or produces them */
+
+    TQI_INLINE PairRing(uint32_t first_slot, uint32_t first_barrier, uint32_t n_slots)
+        : slots(first_slot), barriers(first_barrier), n(n_slots) {}
+
+    TQI_INLINE void init(const Group &g) const {
+        if (g.thread < n) {
+            barrier_init(barriers + 8 * g.thread);
+            init_warps_barrier(barriers + 8 * (n + g.thread));
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        g.sync();
+    }
+
+    /* By one thread, to a slot; the next one. */
+    template <class P>
+    TQI_INLINE uint32_t request(uint32_t slot, const P &pair, uint32_t page_bytes) const {
+        const uint32_t barrier = barriers + 8 * slot, to = slots + slot * 2 * BYTES;
+        if (pair.n) {
+            const uint64_t policy = evict_first();
+            expect_bytes(barrier, pair.n * BYTES);
+            bulk_copy(to, pair.base + (uint64_t)pair.id[0] * page_bytes, BYTES, barrier, policy);
+            if (pair.n == 2)
+                bulk_copy(to + BYTES, pair.base + (uint64_t)pair.id[1] * page_bytes, BYTES, barrier,
+                          policy);
+        }
+        return slot + 1 == n ? 0 : slot + 1;
+    }
+
+    /* By the thread that produces pages for the group: to the next slot, once it is free. */
+    template <class P> TQI_INLINE void produce(const P &pair, uint32_t page_bytes) {
+        barrier_wait(barriers + 8 * (n + take), phase ^ 1);
+        (void)request(take, pair, page_bytes);
+        step();
+    }
+
+    /* The oldest pages that have not been taken: the address of the first. */
+    TQI_INLINE uint32_t wait() const {
+        barrier_wait(barriers + 8 * take, phase);
+        return slots + take * 2 * BYTES;
+    }
+    TQI_INLINE void step() {
+        if (++take == n) {
+            take = 0;
+            phase ^= 1;
+        }
+    }
+
+    /* A warp has read the pages of a slot. */
+    TQI_INLINE void release(uint32_t slot, uint32_t lane) const {
+        arrive_of_warp(barriers + 8 * (n + slot), lane);
+    }
+
+    /* For the last pages that were taken: does not block. */
+    TQI_INLINE void wait_again() const {
+        uint32_t last = (take ? take : n) - 1;
+        barrier_wait(barriers + 8 * last, take ? phase : phase ^ 1);
+    }
+};
+
+/* Turns of a group that has taken n times pages where another one takes some `most` times, each
+ * with that many barriers. racecheck loses track of a __syncthreads behind barriers that warpgroups
+ * have passed a different number of times: so it gets a build where they are the same. */
 template <class R>
-TQI_INLINE void idle_turns(const Group &g, const R &ring, uint32_t n, uint32_t most) {
+TQI_INLINE void idle_turns(const Group &g, const R &ring, uint32_t n, uint32_t most, int of_turn) {
 #ifdef TQI_RACECHECK
     for (; n < most; n++) {
         ring.wait_again();
-        g.sync();
-        g.sync();
+        for (int i = 0; i < of_turn; i++)
+            g.sync();
     }
 #endif
 }
@@ -149,34 +248,26 @@ template <> TQI_INLINE void wgmma_e4m3<48>(float *d, const uint32_t a[4], uint64
 #undef TQI_D8
 #undef TQI_WGMMA_HEAD
 
-/* Two blocks of 64 rows times the same 32 columns, four steps of 32 bytes: D (64 x 32) = A (64 x
- * 128 signed bytes, registers) B (128 x 32, signed or not), added to D unless FIRST. One statement,
- * since nothing may be moved to the registers between the products. */
+/* D (64 x 32) = A (64 x 128 signed bytes, registers) B (128 x 32, signed or not), added to D unless
+ * FIRST. One statement, since nothing may be moved to the registers between the products. */
 template <bool SIGNED, bool FIRST>
-TQI_INLINE void wgmma_bytes(int (*d)[16], const uint32_t (*a)[4], const uint32_t (*b)[4],
-                            uint64_t first, uint64_t step) {
+TQI_INLINE void wgmma_bytes(int d[16], const uint32_t (*a)[4], uint64_t first, uint64_t step) {
     const uint64_t at[4] = {first, first + step, first + 2 * step, first + 3 * step};
-#define TQI_D4(c, i, j) c(d[i][j]), c(d[i][j + 1]), c(d[i][j + 2]), c(d[i][j + 3])
-#define TQI_D16(c, i) TQI_D4(c, i, 0), TQI_D4(c, i, 4), TQI_D4(c, i, 8), TQI_D4(c, i, 12)
-#define TQI_A4(x, i) "r"(x[i][0]), "r"(x[i][1]), "r"(x[i][2]), "r"(x[i][3])
-#define TQI_A16(x) TQI_A4(x, 0), TQI_A4(x, 1), TQI_A4(x, 2), TQI_A4(x, 3)
-#define TQI_FIRST_D "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15},"
-#define TQI_SECOND_D "{%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"
-#define TQI_STEP(type, d, a, b, adds) \
-    "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8." type " " d a ",%" b "," adds ";\n"
+#define TQI_D4(c, j) c(d[j]), c(d[j + 1]), c(d[j + 2]), c(d[j + 3])
+#define TQI_A4(i) "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3])
+#define TQI_STEP(type, a, b, adds)                             \
+    "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8." type      \
+    " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}" \
+    "," a ",%" b "," adds ";\n"
 #define TQI_STEPS(type, adds, c)                                                                   \
-    asm volatile(                                                                                  \
-        "wgmma.fence.sync.aligned;\n" TQI_STEP(type, TQI_FIRST_D, "{%32,%33,%34,%35}", "64", adds) \
-            TQI_STEP(type, TQI_SECOND_D, "{%48,%49,%50,%51}", "64", adds)                          \
-                TQI_STEP(type, TQI_FIRST_D, "{%36,%37,%38,%39}", "65", "1")                        \
-                    TQI_STEP(type, TQI_SECOND_D, "{%52,%53,%54,%55}", "65", "1")                   \
-                        TQI_STEP(type, TQI_FIRST_D, "{%40,%41,%42,%43}", "66", "1")                \
-                            TQI_STEP(type, TQI_SECOND_D, "{%56,%57,%58,%59}", "66", "1")           \
-                                TQI_STEP(type, TQI_FIRST_D, "{%44,%45,%46,%47}", "67", "1")        \
-                                    TQI_STEP(type, TQI_SECOND_D, "{%60,%61,%62,%63}", "67",        \
-                                             "1") "wgmma.commit_group.sync.aligned;"               \
-        : TQI_D16(c, 0), TQI_D16(c, 1)                                                             \
-        : TQI_A16(a), TQI_A16(b), "l"(at[0]), "l"(at[1]), "l"(at[2]), "l"(at[3]))
+    asm volatile("wgmma.fence.sync.aligned;\n" TQI_STEP(type, "{%16,%17,%18,%19}", "32", adds)     \
+                     TQI_STEP(type, "{%20,%21,%22,%23}", "33", "1")                                \
+                         TQI_STEP(type, "{%24,%25,%26,%27}", "34", "1")                            \
+                             TQI_STEP(type, "{%28,%29,%30,%31}", "35",                             \
+                                      "1") "wgmma.commit_group.sync.aligned;"                      \
+                 : TQI_D4(c, 0), TQI_D4(c, 4), TQI_D4(c, 8), TQI_D4(c, 12)                         \
+                 : TQI_A4(0), TQI_A4(1), TQI_A4(2), TQI_A4(3), "l"(at[0]), "l"(at[1]), "l"(at[2]), \
+                   "l"(at[3]))
 #define TQI_SET "=&r"
 #define TQI_ADDED "+r"
     if constexpr (SIGNED && FIRST)
@@ -191,12 +282,22 @@ TQI_INLINE void wgmma_bytes(int (*d)[16], const uint32_t (*a)[4], const uint32_t
 #undef TQI_SET
 #undef TQI_STEPS
 #undef TQI_STEP
-#undef TQI_SECOND_D
-#undef TQI_FIRST_D
-#undef TQI_A16
 #undef TQI_A4
-#undef TQI_D16
 #undef TQI_D4
+}
+
+/* Registers of 16 numbers are what they are here: nothing that makes or takes them moves past. */
+template <class T> TQI_INLINE void pin(T *x) {
+    asm volatile(""
+                 : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3]), "+r"(x[4]), "+r"(x[5]),
+                   "+r"(x[6]), "+r"(x[7]), "+r"(x[8]), "+r"(x[9]), "+r"(x[10]), "+r"(x[11]),
+                   "+r"(x[12]), "+r"(x[13]), "+r"(x[14]), "+r"(x[15]));
+}
+
+template <class T> TQI_INLINE void pin8(T *x) {
+    asm volatile(""
+                 : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3]), "+r"(x[4]), "+r"(x[5]),
+                   "+r"(x[6]), "+r"(x[7]));
 }
 
 /* Matrices of 8 x 8 16-bit elements, transposed, to rows of 16 bytes: lane l has the address of row
