@@ -74,18 +74,17 @@ template <int D> __host__ __device__ inline uint32_t room_bytes(uint32_t words) 
     return Many::ROWS * Many::PITCH * 4 + D / 8 * Stage<false>::PITCH * 4 * words;
 }
 
-/* The unit behind u, its first rows on their way to the slot. False: there is none. */
+/* The unit behind u, its first rows on their way to the slot. */
 template <int D, bool SLOTS>
-__device__ __noinline__ bool find_next(const FastEncodeJob &f, Ahead *ahead, Unit u,
+__device__ __noinline__ void find_next(const FastEncodeJob &f, Ahead *ahead, Unit u,
                                        uint8_t *slot) {
     Walk walk = ahead->walk;
     bool more = next_unit<SLOTS>(f, &walk, &u);
     __syncwarp();
     if (threadIdx.x % 32 == 0)
-        *ahead = Ahead{u, walk};
+        *ahead = Ahead{u, walk, more};
     if (more && has_many<D>(u))
         fill_slot<typename FastShapes<D>::Many>(f, u, u.first, slot);
-    return more;
 }
 
 /* A unit of many new tokens, but not all, or of rows that need more care. */
@@ -150,9 +149,10 @@ TQI_ENCODE_INLINE void encode_units(const FastEncodeJob &f, Unit &u, uint32_t he
 }
 
 template <int D>
-TQI_ENCODE_INLINE WarpRoom open_room(const FastEncodeJob &f, uint8_t *shared, uint8_t **slot) {
+TQI_ENCODE_INLINE WarpRoom open_room(const FastEncodeJob &f, uint8_t *shared, uint32_t warp,
+                                     uint8_t **slot) {
     using Many = typename FastShapes<D>::Many;
-    uint32_t *flips = (uint32_t *)(shared + FLIPS_AT), warp = threadIdx.x / 32;
+    uint32_t *flips = (uint32_t *)(shared + FLIPS_AT);
     *slot = shared + shared_head<D>() + warp * (f.slot_bytes + f.room_bytes);
     WarpRoom room;
     room.exchange = (float *)(*slot + f.slot_bytes);
@@ -167,35 +167,51 @@ TQI_ENCODE_INLINE WarpRoom open_room(const FastEncodeJob &f, uint8_t *shared, ui
     return room;
 }
 
-/* Slots are an array of the caller's and not read before the kernel in front has ended. */
-template <int D, bool SLOTS>
+/* Before the kernel in front has ended: asks for the rows of a whole unit, see prefetch_row(). */
+template <int D> TQI_ENCODE_INLINE void prefetch_rows(const FastEncodeJob &f, const Ahead &a) {
+    const Unit &u = a.unit;
+    const uint32_t lane = threadIdx.x % 32;
+    if (!a.more || !is_whole(f, u) || lane >= GROUP >> f.log2_parts)
+        return;
+    const uint8_t *row = u.from + (u.first + lane) * f.job.rows[u.side].token_stride * 2;
+#pragma unroll
+    for (int at = 0; at < D * 2; at += 128)
+        prefetch_line(row + at);
+}
+
+/* Slots are an array of the caller's and not read before the kernel in front has ended. PARTS: of
+ * token groups are units. */
+template <int D, bool SLOTS, bool PARTS>
 __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     tqk_encode_fast(const __grid_constant__ FastEncodeJob f) {
-    using S = Stage<SLOTS>;
+    using S = Stage<SLOTS, PARTS>;
     extern __shared__ __align__(16) uint8_t shared[];
+    const uint32_t warp = warp_of_block();
     uint8_t *slot;
-    WarpRoom room = open_room<D>(f, shared, &slot);
-    Walk walk = walk_of(f, threadIdx.x / 32 * gridDim.x + blockIdx.x);
-    Unit u = {};
-    bool more = !SLOTS && next_group<SLOTS>(f, &walk, &u);
+    WarpRoom room = open_room<D>(f, shared, warp, &slot);
+    Ahead first = {{}, walk_of(f, warp * gridDim.x + blockIdx.x), false};
+    if (!SLOTS) {
+        first.more = next_group<SLOTS>(f, &first.walk, &first.unit);
+        if (PARTS)
+            prefetch_rows<D>(f, first);
+    }
     __syncthreads();
     if (!f.joins)
         wait_for_predecessor();
     allow_successor();
     if (SLOTS)
-        more = next_group<SLOTS>(f, &walk, &u);
-    if (more && has_many<D>(u))
-        fill_slot<typename FastShapes<D>::Many>(f, u, u.first, slot);
+        first.more = next_group<SLOTS>(f, &first.walk, &first.unit);
+    if (first.more && has_many<D>(first.unit))
+        fill_slot<typename FastShapes<D>::Many>(f, first.unit, first.unit.first, slot);
     if (threadIdx.x % 32 == 0)
-        room.ahead->walk = walk;
-    uint32_t head_end = walk.head_end;
+        *room.ahead = first;
     __syncwarp();
-    while (more) {
-        auto next = [&]() { more = find_next<D, SLOTS>(f, room.ahead, u, slot); };
-        encode_units<D, S>(f, u, head_end, slot, room, next);
+    while (room.ahead->more) {
+        Unit u = room.ahead->unit;
+        const uint32_t head_end = room.ahead->walk.head_end;
         __syncwarp();
-        u = room.ahead->unit;
-        head_end = room.ahead->walk.head_end;
+        auto next = [&]() { find_next<D, SLOTS>(f, room.ahead, u, slot); };
+        encode_units<D, S>(f, u, head_end, slot, room, next);
         __syncwarp();
     }
     if (f.joins)
@@ -230,9 +246,14 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, 4)
 
 template <int D, bool SLOTS> tq_status prepare_encode_fast() {
     uint32_t most = shared_head<D>() + FAST_WARPS * (slot_bytes<D>(TQ_F32) + room_bytes<D>(2));
-    return check(cudaFuncSetAttribute(tqk_encode_fast<D, SLOTS>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most),
-                 "shared memory of the encoder");
+    auto allow = [&](auto *kernel) {
+        return check(
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most),
+            "shared memory of the encoder");
+    };
+    if constexpr (!SLOTS)
+        TQI_TRY(allow(tqk_encode_fast<D, SLOTS, true>));
+    return allow(tqk_encode_fast<D, SLOTS, false>);
 }
 
 static inline uint32_t words_per_chunk(const Side &s) {
@@ -260,7 +281,10 @@ template <int D, bool SLOTS> tq_status encode_rotated(FastEncodeJob f, LaunchSha
     shape.blocks = blocks_of(f, f.log2_parts);
     shape.blocks = shape.blocks < most ? shape.blocks : most;
     shape.shared = shared_head<D>() + FAST_WARPS * (f.slot_bytes + f.room_bytes);
-    return launch(tqk_encode_fast<D, SLOTS>, shape, "tqk_encode_fast", f);
+    if constexpr (!SLOTS)
+        if (f.log2_parts)
+            return launch(tqk_encode_fast<D, SLOTS, true>, shape, "tqk_encode_fast", f);
+    return launch(tqk_encode_fast<D, SLOTS, false>, shape, "tqk_encode_fast", f);
 }
 
 /* Appends of few tokens a piece, or of few slots, of both sides at once when one rotates. */

@@ -13,9 +13,10 @@ namespace tqi {
 
 enum { GROUP = 32, SLAB = GROUP * 4 /* words of a slab of a full group */ };
 
-/* The tokens of a group that a warp stages at once. SHARED: other warps write to the group too. */
-template <bool IS_SHARED> struct Stage {
-    static constexpr bool SHARED = IS_SHARED;
+/* The tokens of a group that a warp stages at once. SHARED: other warps write to the group too.
+ * PART: units are parts of a group. */
+template <bool IS_SHARED, bool IS_PART = false> struct Stage {
+    static constexpr bool SHARED = IS_SHARED, PART = IS_PART;
     static constexpr int TOKENS = GROUP, PITCH = GROUP + 4; /* against bank conflicts */
 };
 

@@ -179,7 +179,14 @@ struct Walk {
 struct Ahead {
     Unit unit;
     Walk walk;
+    bool more; /* there is such a unit */
 };
+
+/* The warp of the block, said so that the compiler knows it to be the same in all lanes: much of
+ * what follows from it is then worked out once a warp. */
+TQI_ENCODE_INLINE uint32_t warp_of_block() {
+    return __shfl_sync(~0u, threadIdx.x / 32, 0);
+}
 
 /* Sign bits, which are the same of both sides that rotate. */
 TQI_ENCODE_INLINE const uint32_t *flips_of(const FastEncodeJob &f) {

@@ -31,6 +31,7 @@ __device__ __noinline__ void encode_again(const FastEncodeJob &f, Unit u, uint32
 #pragma unroll
     for (int i = 0; i < R::N; i++)
         x[i] = 0; /* out of range, so they are loaded again */
+    __syncwarp(); /* the rows' first way through the room has been read */
     encode_rows<R, S>(f, u, p, token, 0, room, x, &gain);
     if (gain.open)
         store_gain(f, u, gain.token, gain.parts, gain.exponent);
@@ -70,27 +71,42 @@ TQI_ENCODE_INLINE void store_whole_gain(const FastEncodeJob &f, const Unit &u, u
 /* ---- units -------------------------------------------------------------------------------------
  */
 
-/* Where a lane's pieces of a round lie from its first row on; whole rows a time. */
-template <class R> TQI_ENCODE_INLINE int64_t lane_offset(int64_t stride) {
-    constexpr uint32_t PIECES = R::D / 8;
-    uint32_t lane = threadIdx.x % 32;
-    return 32 % PIECES == 0 ? lane / PIECES * stride + lane % PIECES * 16 : 0;
-}
+/* What a lane copies of the rounds of a unit, one behind another. */
+template <class R> struct RowsAhead {
+    static constexpr uint32_t PIECES = R::D / 8, PITCH = PIECES * 16 + 16;
+    static constexpr bool WHOLE_ROWS = 32 % PIECES == 0; /* at a time, not pieces of several */
+    static constexpr int AT_ONCE = WHOLE_ROWS ? 32 / PIECES : R::ROWS;
+    const uint8_t *from;
+    uint8_t *slot;
+    int64_t stride, further; /* bytes: from row to row, from the last round to the next head */
 
-/* Starts to copy the rows of a round; `from` is the first, with the lane's offset. */
-template <class R>
-TQI_ENCODE_INLINE void fill_whole(const uint8_t *from, int64_t stride, uint8_t *slot) {
-    constexpr uint32_t PIECES = R::D / 8, PITCH = PIECES * 16 + 16;
-    if constexpr (32 % PIECES == 0) {
-        constexpr int AT_ONCE = 32 / PIECES;
-        slot += lane_offset<R>(PITCH);
-#pragma unroll
-        for (int i = 0; i < R::ROWS; i += AT_ONCE, from += AT_ONCE * stride)
-            copy16_async(slot + i * PITCH, from);
-    } else {
-        copy_rows<R, PIECES, true>(from, stride, ~0u, slot);
+    TQI_ENCODE_INLINE RowsAhead(const FastEncodeJob &f, const Unit &u, uint32_t rounds,
+                                uint8_t *to) {
+        const uint32_t lane = threadIdx.x % 32;
+        stride = f.job.rows[u.side].token_stride * 2;
+        from = u.from + u.first * stride;
+        further = head_bytes(f, u) - (int64_t)(rounds - 1) * R::ROWS * stride;
+        slot = to;
+        if constexpr (WHOLE_ROWS) {
+            from += lane / PIECES * stride + lane % PIECES * 16;
+            slot += lane / PIECES * PITCH + lane % PIECES * 16;
+        }
     }
-}
+    /* To the next round, of this unit or the first of the next head. */
+    TQI_ENCODE_INLINE void step(bool last) {
+        from += last ? further : R::ROWS * stride;
+    }
+    TQI_ENCODE_INLINE void start() const {
+        const uint8_t *at = from;
+        if constexpr (!WHOLE_ROWS) {
+            copy_rows<R, PIECES, true>(at, stride, ~0u, slot);
+        } else {
+#pragma unroll
+            for (int i = 0; i < R::ROWS; i += AT_ONCE, at += AT_ONCE * stride)
+                copy16_async(slot + i * PITCH, at);
+        }
+    }
+};
 
 /* A round of a unit; refill() is called when its rows have been read from the slot. A lane keeps
  * the norm and squares of a row of its own. */
@@ -130,25 +146,23 @@ TQI_ENCODE_INLINE void encode_round(const FastEncodeJob &f, const Unit &u, uint3
 template <class R, class S, int BITS, class Next>
 TQI_ENCODE_INLINE void encode_whole(const FastEncodeJob &f, Unit &u, uint32_t head_end,
                                     uint8_t *slot, const WarpRoom &room, const Next &next) {
-    const uint32_t rounds = GROUP / R::ROWS >> f.log2_parts;
-    const int64_t stride = f.job.rows[u.side].token_stride * 2;
+    const uint32_t rounds = GROUP / R::ROWS >> (S::PART ? f.log2_parts : 0);
     const uint8_t *row = slot + row_of_lane<R>() * pitch_of<R>(TQ_F16);
     float scaled = BITS == 4 ? room.scaled[8 * u.side + threadIdx.x % 8] : 0;
+    RowsAhead<R> ahead(f, u, rounds, slot);
     for (;;) {
         const bool near = u.head + 1 < head_end;
-        const uint8_t *from = u.from + u.first * stride + lane_offset<R>(stride);
-        const uint8_t *behind = from + head_bytes(f, u);
         uint32_t part = part_of_lane<R>(), squares = 0;
         float norm = 0;
 #pragma unroll 1
         for (uint32_t round = 0; round < rounds; round++) {
             auto refill = [&]() {
                 const bool last = round + 1 == rounds;
-                from = last ? behind : from + R::ROWS * stride;
+                ahead.step(last);
                 if (last && !near)
                     next();
                 else
-                    fill_whole<R>(from, stride, slot);
+                    ahead.start();
             };
             encode_round<R, S, BITS>(f, u, round, row, room, scaled, &norm, &squares, refill);
         }
