@@ -1,6 +1,7 @@
 #include "common/hooks.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,14 +178,24 @@ tq_executor test_executor(struct test_threads *t) {
 }
 
 uint64_t test_features_disabled(void) {
+    static const struct {
+        const char *name;
+        uint64_t disabled;
+    } levels[] = {
+        {"best", 0},
+        {"avx512", TQ_CPU_AMX},
+        {"avxvnni", TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI | TQ_CPU_AMX},
+        {"avx2", TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI | TQ_CPU_AMX | TQ_CPU_AVXVNNI},
+        {"ref", UINT64_MAX},
+    };
     const char *level = getenv("TQ_TEST_LEVEL");
-    if (level && strcmp(level, "best") == 0)
-        return 0;
-    if (level && strcmp(level, "avxvnni") == 0)
-        return TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI | TQ_CPU_AMX;
-    if (level && strcmp(level, "avx2") == 0)
-        return TQ_CPU_AVX512 | TQ_CPU_AVX512VNNI | TQ_CPU_AMX | TQ_CPU_AVXVNNI;
-    return UINT64_MAX;
+    if (!level || !*level)
+        level = "ref";
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+        if (strcmp(level, levels[i].name) == 0)
+            return levels[i].disabled;
+    fprintf(stderr, "TQ_TEST_LEVEL=%s: best, avx512, avxvnni, avx2 and ref are known\n", level);
+    exit(1);
 }
 
 double test_attend_tolerance(void) {

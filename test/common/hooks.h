@@ -37,8 +37,9 @@ struct test_threads {
 };
 tq_executor test_executor(struct test_threads *t);
 
-/* Which kernels tests run on: TQ_TEST_LEVEL=best those of this CPU, =avx2 no AVX-512,
- * anything else the reference. Value for tq_context_config.cpu_features_disabled. */
+/* Which kernels tests run on: TQ_TEST_LEVEL=best those of this CPU, =avx512, =avxvnni, =avx2 none
+ * above, =ref or nothing the reference; anything else ends the program. Value for
+ * tq_context_config.cpu_features_disabled. */
 uint64_t test_features_disabled(void);
 /* Largest relative error of an attention call at that level (docs/TESTING.md). */
 double test_attend_tolerance(void);
