@@ -53,9 +53,9 @@ __global__ void prepare(const __grid_constant__ FastJob job, uint32_t n_rows) {
                       index % call.group};
     RegisterRow<32, 4> row(lane, LOGIT_DIM, nullptr);
     row.prefetch(call.k);
-    float shift = load_row(call, place, true, row);
+    (void)load_row(call, place, true, row);
     row.rotate_row(call.k);
-    to_operands(job, place, true, shift, row);
+    to_operands(job, place, true, row);
 }
 
 /* The queries of an item, rows that it lacks standing for its last. */
