@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(WARPS * 32, 1)
 #pragma unroll
         for (int r = 0; r < GROUPS; r++) {
             float score[NT][4];
-            t.score_int(s, r, score);
+            t.score_int(s, r, score, [] {});
 #pragma unroll
             for (int nt = 0; nt < NT; nt++) {
                 uint32_t row = nt * 4 + lane % 4;
