@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* nanosleep */
 #include "bench.h"
 #include "random.h"
 

@@ -18,6 +18,7 @@ STEPS = [
     # One architecture: the release builds more. Without nvcc this builds the plain library.
     ("CUDA compiles", ["WERROR=1", "CUDA_ARCHS=90a", "lib"], False),
     ("code of the CUDA kernels", ["WERROR=1", "CUDA_ARCHS=90a", "check-cuda-code"], False),
+    ("programs for a GPU", ["WERROR=1", "CUDA_ARCHS=90a", "check-cuda-programs"], False),
     ("lint", ["lint"], False),
     ("header alone", ["check-header"], False),
     ("symbols", ["WERROR=1", "CUDA=0", "check-symbols"], False),

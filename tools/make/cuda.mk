@@ -131,8 +131,13 @@ bench-cuda: $(BENCH_CUDA)
 		$(PYTHON) bench/peers_torch.py --json $(B)/peers_torch.json; \
 	else echo 'bench-cuda: peers SKIPPED, $(PYTHON) has no torch'; fi
 
+# What runs on a GPU only is linked where there is none, so that it doesn't fall behind the library.
+.PHONY: check-cuda-programs
+check-cuda-programs: $(CHECK_CUDA) $(BENCH_CUDA)
+
 -include $(wildcard $(B)/bench/cuda/*.d)
 else
-check-cuda check-cuda-sanitize bench-cuda:
+.PHONY: check-cuda-programs
+check-cuda check-cuda-sanitize bench-cuda check-cuda-programs:
 	@echo '$@: SKIPPED, this build has no CUDA (nvcc was not found, or CUDA=0)'
 endif
