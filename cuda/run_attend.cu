@@ -42,15 +42,12 @@ static void fill_job(const State *s, const Room *room, const tqi_attend_call &ca
     job->v_unit = 1;
 }
 
-/* The kernel's warps and slots; where shared memory is smaller, fewer slots, then fewer warps. */
 static tq_status shape_block(const State *s, const FastKernel *kernel, FastJob *job) {
-    for (job->slots = kernel->slots; job->slots >= 1; job->slots--)
-        if (kernel->shared(job->warps = kernel->warps, job->slots) <= s->shared_limit)
-            return TQ_OK;
-    job->slots = 1;
-    while (--job->warps)
-        if (kernel->shared(job->warps, job->slots) <= s->shared_limit)
-            return TQ_OK;
+    BlockShape shape = shape_of_block(*kernel, s->shared_limit);
+    job->warps = shape.warps;
+    job->slots = shape.slots;
+    if (shape.warps)
+        return TQ_OK;
     return tqi_fail(TQ_ERR_INTERNAL, "%s: a page does not fit into shared memory", kernel->name);
 }
 

@@ -63,6 +63,18 @@ struct FastKernel {
     bool (*runs)();  /* whether its code is there for the current GPU; NULL = always */
 };
 
+/* What a whole kernel keeps beside the shared memory that its launch asks for. */
+enum { WHOLE_SHARED = 256 };
+
+/* Warps and page slots of a block with `limit` bytes of shared memory: the kernel's, or fewer
+ * slots, then fewer warps. No warps: not a page fits. */
+struct BlockShape {
+    uint32_t warps, slots;
+};
+BlockShape shape_of_block(const FastKernel &kernel, uint32_t limit);
+/* All of this build; NULL behind the last. */
+const FastKernel *fast_kernel(uint32_t index);
+
 /* Which kernels may serve: by Arithmetic, whether the current GPU runs it; TQ_CONTEXT_FP8_*. */
 struct KernelChoice {
     uint32_t runs, flags;

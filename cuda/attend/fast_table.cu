@@ -15,6 +15,21 @@ static const FastKernel *const all[] = {
 
 enum { N_KERNELS = sizeof all / sizeof *all };
 
+const FastKernel *fast_kernel(uint32_t index) {
+    return index < N_KERNELS ? all[index] : nullptr;
+}
+
+BlockShape shape_of_block(const FastKernel &kernel, uint32_t limit) {
+    const uint32_t most = limit - (kernel.whole ? WHOLE_SHARED : 0);
+    for (uint32_t slots = kernel.slots; slots >= 1; slots--)
+        if (kernel.shared(kernel.warps, slots) <= most)
+            return BlockShape{kernel.warps, slots};
+    for (uint32_t warps = kernel.warps - 1; warps >= 1; warps--)
+        if (kernel.shared(warps, 1) <= most)
+            return BlockShape{warps, 1};
+    return BlockShape{0, 0};
+}
+
 uint32_t arithmetics_that_run() {
     uint32_t runs = 0;
     for (const FastKernel *f : all)

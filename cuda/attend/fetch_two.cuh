@@ -84,7 +84,7 @@ struct FetchState {
     uint32_t slot;       /* for them */
 };
 
-/* Fetch of stream.cuh, two pages at a time, by one thread of those that take them: the table is
+/* Fetch of fetch.cuh, two pages at a time, by one thread of those that take them: the table is
  * read two pages ahead, and ids that are on their way are not waited for. */
 struct FetchTwo {
     FetchState *state;

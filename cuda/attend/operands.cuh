@@ -16,8 +16,8 @@ namespace tqi {
 #define TQI_NO_MAXIMUM -1e30f
 /*
  * Sums of integers begin at the bits of 1.5 * 2^23. While they stay within 2^22 of it, which 256
- * dims or 64 tokens of signed bytes do, their bits read as a float are FLOAT_START plus the sum:
- * no conversion, which would be work for the same pipe as the byte permutes.
+ * dims, or 128 tokens of signed by unsigned bytes, do, their bits read as a float are FLOAT_START
+ * plus the sum: no conversion, which would be work for the same pipe as the byte permutes.
  */
 #define INT_START 0x4b400000
 #define FLOAT_START 12582912.0f

@@ -226,8 +226,8 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
         wait_for_last_kernel(); /* the kernel behind relies on all that came before */
 }
 
-/* Few items (whole.cuh): the kernel in front may have written pages, so that all but the plan is
- * waited for. */
+/* Few items (whole.cuh): the kernel in front may have written pages, so that all but the plan, and
+ * pages that are older than it, is waited for. */
 template <class T, int MAX_WARPS, int SLOTS>
 __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     tqk_stream_whole(const __grid_constant__ FastJob job) {

@@ -50,11 +50,6 @@ TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item, 
     return i;
 }
 
-TQI_INLINE Item enter_item(const FastJob &job, uint32_t segment, uint32_t item) {
-    tqi_segment s;
-    return enter_item(job, segment, item, s);
-}
-
 /* Whether pages up to `page`, counted from page 0, were in place before the plan was made, and so
  * whatever the kernel in front writes. */
 TQI_INLINE bool are_old(const tqi_segment &s, uint32_t page) {
@@ -88,7 +83,6 @@ struct WholeItem {
         }
     }
 };
-enum { WHOLE_SHARED = 256 };
 static_assert(sizeof(WholeItem) <= WHOLE_SHARED, "beside the shared memory of the launch");
 
 /* Where operands of a block's item go, as FastJob has them for all items. */

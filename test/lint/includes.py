@@ -69,6 +69,7 @@ ROWS = [
     ("test/install", PUBLIC, ANY),
     ("test/fuzz", PUBLIC + ["test/common"], ANY),
     ("test/cuda", PUBLIC + ["test/common", "test/oracle", "lib/base/rng.h"], ANY),
+    ("test/cuda_host", PUBLIC + ["cuda/attend/fast_job.h"], ANY),
     ("test/accuracy", PUBLIC + ["test/common", "test/oracle", "examples/common"], ANY),
 ]
 

@@ -82,8 +82,8 @@ check-cuda: $(CHECK_CUDA)
 # A tool per run over small shapes, a group at a time, so that one that hangs is named. Without a
 # number synccheck loses track of the kernels' barriers and stops them.
 #
-# racecheck has a program of its own: it doesn't see through two habits of kernels with wgmma, which
-# TQI_RACECHECK compiles otherwise (cuda/prefill/wgmma.cuh, cuda/attend/group_stream.cuh). These
+# racecheck has a program of its own: it doesn't see through some habits of kernels with wgmma, which
+# TQI_RACECHECK compiles otherwise (cuda/prefill/wgmma.cuh, cuda/attend/warpgroup.cuh). These
 # objects come before the library's, so that the linker takes none of the latter.
 RACECHECK_OBJ := $(patsubst %.cu,$(B)/racecheck/%.cu.o,\
 	$(wildcard cuda/attend/inst/e4m3_*.cu cuda/attend/inst/codes_*.cu cuda/prefill/inst/*.cu))
@@ -132,8 +132,18 @@ bench-cuda: $(BENCH_CUDA)
 	else echo 'bench-cuda: peers SKIPPED, $(PYTHON) has no torch'; fi
 
 # What runs on a GPU only is linked where there is none, so that it doesn't fall behind the library.
+# Whether blocks of all kernels fit the GPUs that they are for can be asked without one.
+BLOCK_SHAPES := $(B)/test/cuda_host/block_shapes
+$(BLOCK_SHAPES): test/cuda_host/block_shapes.cu $(B)/libturboquant.a
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@D)/block_shapes.d -c $< -o $@.o
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $@.o $(B)/libturboquant.a $(CUDA_LINK)
+-include $(B)/test/cuda_host/block_shapes.d
+
 .PHONY: check-cuda-programs
-check-cuda-programs: $(CHECK_CUDA) $(BENCH_CUDA)
+check-cuda-programs: $(CHECK_CUDA) $(BENCH_CUDA) $(BLOCK_SHAPES)
+	$(BLOCK_SHAPES)
 
 -include $(wildcard $(B)/bench/cuda/*.d)
 else

@@ -51,7 +51,8 @@ static inline void tqk_prefetch_gains_avx512(const struct tqi_layout *v,
 TQK_INLINE void tqk_ahead_line_avx512(const uint8_t *ahead, ptrdiff_t far, uint32_t i,
                                       __m512i *before) {
     const uint8_t *line = ahead + (size_t)64 * i;
-    __asm__ volatile("prefetcht0 %1\n\tprefetcht1 %2" : "+v"(*before) : "m"(*line), "m"(line[far]));
+    const uint8_t *next = (const uint8_t *)((uintptr_t)line + (uintptr_t)far);
+    __asm__ volatile("prefetcht0 %1\n\tprefetcht1 %2" : "+v"(*before) : "m"(*line), "m"(*next));
 }
 
 TQK_INLINE __m512i tqk_line_avx512(const struct tqk_codes_avx512 *c, uint32_t slab, size_t at) {

@@ -16,14 +16,15 @@
  * values, l->codes behind them. */
 static inline ptrdiff_t tqk_far_keys(const struct tqi_layout *l, const struct tqi_tile *tile) {
     const uint8_t *next = tile->next ? tile->next : tile->blob;
-    return next - (tile->blob + l->codes_size);
+    /* Numbers, since pages are blocks of memory of their own. */
+    return (ptrdiff_t)((uintptr_t)next - (uintptr_t)(tile->blob + l->codes_size));
 }
 
 /* The line at `near` into the first level, which a line then enters once, and the one at
  * near + far into the second. */
 static inline void tqk_ahead(const uint8_t *near, ptrdiff_t far) {
     __builtin_prefetch(near, 0, 3);
-    __builtin_prefetch(near + far, 0, 2);
+    __builtin_prefetch((const void *)((uintptr_t)near + (uintptr_t)far), 0, 2);
 }
 
 #endif
