@@ -57,11 +57,11 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_>, CodesGroup<NT_, D_> {
         v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1]), one};
     }
 
-    /* Pages of the group: work's from tile `first` on, `step` apart, the first one to `slot`. */
+    /* Pages of the group: work's from tile `first` on, `step` apart. */
     TQI_INLINE FetchTwo begin_fetch(const FastJob &job, const tqi_work &work, uint8_t *shared_room,
-                                    uint32_t slot, uint32_t first, uint32_t step) const {
+                                    uint32_t first, uint32_t step) const {
         return FetchTwo(job, work, (FetchState *)(shared_room + Room::fetch),
-                        is_fetcher(group) && group.lane == 0, slot, first, step);
+                        is_fetcher(group) && group.lane == 0, first, step);
     }
 
     TQI_INLINE static uint32_t row_of_column(uint32_t block, uint32_t column) {

@@ -17,7 +17,7 @@ struct PagePair {
 
 /* Pages in the order in which they are consumed: tiles `stride` apart of one item, or all tiles of
  * an item and those behind it. */
-struct Walk {
+struct PageWalk {
     const uint32_t *ids; /* at the next page */
     const uint8_t *base; /* of the kv head in page 0 */
     uint32_t run;        /* pages left in the item */
@@ -25,8 +25,8 @@ struct Walk {
     uint32_t left; /* pages in later items */
     uint32_t segment, item;
 
-    TQI_INLINE Walk(const FastJob &job, const tqi_work &w, const uint32_t *table, uint32_t first,
-                    uint32_t step)
+    TQI_INLINE PageWalk(const FastJob &job, const tqi_work &w, const uint32_t *table,
+                        uint32_t first, uint32_t step)
         : ids(nullptr), base(nullptr), run(0), stride(step), left(0), segment(w.segment),
           item(w.item) {
         if (first >= w.here)
@@ -78,7 +78,7 @@ struct Walk {
 /* What the thread that asks for pages knows, in shared memory, since the loop over pages has no
  * registers for it. */
 struct FetchState {
-    Walk walk;
+    PageWalk walk;
     const uint8_t *base; /* of the next pages */
     uint32_t n;          /* of them */
     uint32_t slot;       /* for them */
@@ -91,14 +91,13 @@ struct FetchTwo {
     bool thread; /* this is the one */
     uint32_t id[2];
 
-    /* slot: of the first pages */
     TQI_INLINE FetchTwo(const FastJob &job, const tqi_work &w, FetchState *room, bool own,
-                        uint32_t slot, uint32_t first, uint32_t step)
+                        uint32_t first, uint32_t step)
         : state(room), thread(own) {
         if (!thread)
             return;
-        state->slot = slot;
-        state->walk = Walk(job, w, fresh(&job.call.step.head->table), first, step);
+        state->slot = 0;
+        state->walk = PageWalk(job, w, fresh(&job.call.step.head->table), first, step);
         take(job);
     }
 
@@ -135,7 +134,7 @@ struct Produced {
 };
 
 /* All pages of a worker, each as soon as a slot is free, by one thread. */
-template <class R> TQI_INLINE void produce(const FastJob &job, Walk walk, R &ring) {
+template <class R> TQI_INLINE void produce(const FastJob &job, PageWalk walk, R &ring) {
     PagePair pair = walk.take(job);
     while (pair.n) {
         const PagePair next = walk.take(job);

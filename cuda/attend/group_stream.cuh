@@ -49,9 +49,9 @@ TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t
         if (is_fetcher(t.group))
             ring.request(t.group, fetch.next());
     };
-    const uint32_t full = uniform(i.n_full);
-    tile = uniform(tile + i.first_tile);
-    for (n = uniform(n); n; n--, tile += stride) {
+    const uint32_t full = same_in_warp(i.n_full);
+    tile = same_in_warp(tile + i.first_tile);
+    for (n = same_in_warp(n); n; n--, tile += stride) {
         uint32_t slot = ring.take_page();
         if (tile < full) {
             typename T::Edge none;
@@ -67,9 +67,10 @@ TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t
 template <int KF, int VF, int NT, int D, class R, class F>
 TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t, uint32_t tile, uint32_t n,
                         uint32_t stride, R &ring, F &fetch, CodesTile<KF, VF, NT, D> &t) {
-    const uint32_t n_full = uniform(i.n_full), first_full = uniform(i.first_full);
-    tile = uniform(tile + i.first_tile - first_full); /* wraps around before the first whole one */
-    for (n = uniform(n); n; tile += 2 * stride) {
+    const uint32_t n_full = same_in_warp(i.n_full), first_full = same_in_warp(i.first_full);
+    tile = same_in_warp(tile + i.first_tile -
+                        first_full); /* wraps around before the first whole one */
+    for (n = same_in_warp(n); n; tile += 2 * stride) {
         const uint32_t here = n > 1 ? 2 : 1, second = tile + stride;
         t.hide_room();
         const uint32_t slot = ring.take, first = ring.wait();
@@ -184,7 +185,7 @@ TQI_INLINE auto begin(const FastJob &job, const tqi_work &work, const GroupMemor
     if constexpr (S::PRODUCED) {
         return Produced();
     } else {
-        auto fetch = t.begin_fetch(job, work, memory.room_of(t.group.index), ring.take,
+        auto fetch = t.begin_fetch(job, work, memory.room_of(t.group.index),
                                    by_block ? t.group.index : 0, by_block ? job.warps : 1);
         fill_ring(job, t.group, ring, fetch);
         return fetch;
@@ -206,8 +207,8 @@ TQI_INLINE void produce_all(const FastJob &job, const GroupMemory<T> &memory, co
         if (group < job.warps && g.lane == 0) {
             const tqi_work work = fresh(&job.call.schedule.work[worker]);
             produce(job,
-                    Walk(job, work, fresh(&job.call.step.head->table), by_block ? group : 0,
-                         by_block ? job.warps : 1),
+                    PageWalk(job, work, fresh(&job.call.step.head->table), by_block ? group : 0,
+                             by_block ? job.warps : 1),
                     ring);
         }
         __syncwarp();
@@ -287,7 +288,7 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     ring.init(g);
     T t;
     t.setup(job, g, shared_address(memory.room_of(g.index)));
-    auto fetch = t.begin_fetch(job, work, memory.room_of(g.index), 0, g.index, job.warps);
+    auto fetch = t.begin_fetch(job, work, memory.room_of(g.index), g.index, job.warps);
     tqi_segment s;
     const Item i = enter_item(job, work.segment, work.item, s);
     RowOfDim<T::D> row(g.lane, T::D, nullptr);

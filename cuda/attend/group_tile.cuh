@@ -73,7 +73,7 @@ template <int NT_, int D_> struct GroupTile : GroupTileShape<NT_, D_> {
     }
 
     TQI_INLINE static Fetch begin_fetch(const FastJob &job, const tqi_work &work, uint8_t *,
-                                        uint32_t, uint32_t first, uint32_t step) {
+                                        uint32_t first, uint32_t step) {
         return Fetch(job, work, fresh(&job.call.step.head->table), first, step);
     }
 

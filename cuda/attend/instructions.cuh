@@ -8,6 +8,13 @@ namespace tqi {
 
 #define TQI_INLINE __device__ __forceinline__
 
+/* The same in every lane, in a way that the compiler sees: addresses of barriers and copies are
+ * then kept in uniform registers, and branches, which wgmma wants not to part a warp, do not part
+ * it. */
+TQI_INLINE uint32_t same_in_warp(uint32_t x) {
+    return __shfl_sync(~0u, x, 0);
+}
+
 /* ---- arithmetic ----------------------------------------------------------------------------- */
 
 /* Four table look-ups: the bytes of {a, b} that the nibbles of s name. */
@@ -135,9 +142,25 @@ TQI_INLINE void store_shared16(uint32_t at, float a, float b, float c, float d) 
 #define TQI_BULK_COPY 0
 #endif
 
+TQI_INLINE void barrier_init_count(uint32_t barrier, uint32_t count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+/* Lanes of a warp that arrive at a barrier: one, behind a __syncwarp. racecheck takes an arrival
+ * for its own lane's only, so that all arrive in the build that it sees. */
+#ifdef TQI_RACECHECK
+enum { WARP_ARRIVALS = 32 };
+#else
+enum { WARP_ARRIVALS = 1 };
+#endif
+
+TQI_INLINE void barrier_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(barrier) : "memory");
+}
+
 #if TQI_BULK_COPY
 TQI_INLINE void barrier_init(uint32_t barrier) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0],1;" ::"r"(barrier) : "memory");
+    barrier_init_count(barrier, 1);
 }
 
 TQI_INLINE void barrier_wait(uint32_t barrier, uint32_t parity) {

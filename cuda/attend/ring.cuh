@@ -24,12 +24,6 @@ template <int PAGES> struct Turn {
     }
 };
 
-/* The same in every lane, in a way that the compiler sees: addresses of barriers and copies are
- * then kept in uniform registers. */
-TQI_INLINE uint32_t same_in_warp(uint32_t x) {
-    return __shfl_sync(~0u, x, 0);
-}
-
 /* The slots of a warp: a ring that is filled and consumed in order. L: the layout of a blob; SPLIT:
  * in two parts, else whole pages, as the part of keys. SLOTS: at most; of one it is known that it
  * is always at hand. */

@@ -36,29 +36,15 @@ TQI_INLINE bool is_fetcher(const Group &g) {
     return g.warp == g.index % GROUP_WARPS;
 }
 
-/* A value that all lanes have, in a way that the compiler sees it: wgmma wants branches that do
- * not part a warp, and is taken one at a time else. */
-TQI_INLINE uint32_t uniform(uint32_t x) {
-    return __shfl_sync(~0u, x, 0);
-}
-
 TQI_INLINE Group group_of_thread() {
     uint32_t thread = threadIdx.x % GROUP_THREADS;
-    return Group{uniform(threadIdx.x / GROUP_THREADS), thread, uniform(thread / 32), thread % 32};
+    return Group{same_in_warp(threadIdx.x / GROUP_THREADS), thread, same_in_warp(thread / 32),
+                 thread % 32};
 }
 
-/* A barrier at which the warps of a group arrive: a lane of each, behind a __syncwarp. racecheck
- * takes an arrival for its own lane's only, so that all arrive in the build that it sees. */
-#ifdef TQI_RACECHECK
-enum { WARP_ARRIVALS = 32 };
-#else
-enum { WARP_ARRIVALS = 1 };
-#endif
-
+/* A barrier at which the warps of a group arrive. */
 TQI_INLINE void init_warps_barrier(uint32_t barrier) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(barrier),
-                 "n"(GROUP_WARPS * WARP_ARRIVALS)
-                 : "memory");
+    barrier_init_count(barrier, GROUP_WARPS * WARP_ARRIVALS);
 }
 
 /* What the warp's lanes have written before is seen by whoever waits. Loads may still be under way:
@@ -66,7 +52,7 @@ TQI_INLINE void init_warps_barrier(uint32_t barrier) {
 TQI_INLINE void arrive_of_warp(uint32_t barrier, uint32_t lane) {
     __syncwarp();
     if (lane < WARP_ARRIVALS)
-        asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(barrier) : "memory");
+        barrier_arrive(barrier);
 }
 
 /* ring.cuh for a warpgroup, whose warps are never more than a page apart. One of them asks for

@@ -244,19 +244,6 @@ TQI_ENCODE_INLINE uint32_t put_int8(const Unit &u, const QuadPlace &p, const flo
     return __reduce_add_sync(~0u, squares);
 }
 
-TQI_ENCODE_INLINE void put_gain(const FastEncodeJob &f, const Unit &u, uint32_t token, float norm,
-                                uint32_t squares) {
-    const Side &s = f.job.side[u.side];
-    if (threadIdx.x % 32 != 0)
-        return;
-    float gain = quotient_in_range(norm * s.gain_factor, sqrt_in_range((float)squares));
-    uint8_t *at = u.blob + s.layout.gains + (u.slot + token) * 2;
-    if (u.side == TQI_SIDE_V)
-        *(__nv_bfloat16 *)at = __float2bfloat16_rn(gain);
-    else
-        *(__half *)at = __float2half_rn(fminf(gain, 65504.0f));
-}
-
 /* False: the row needs more care, nothing has been written. */
 template <int BITS, bool SHARED>
 TQI_ENCODE_INLINE bool encode_one_as(const FastEncodeJob &f, const Unit &u, uint32_t token,
@@ -277,7 +264,8 @@ TQI_ENCODE_INLINE bool encode_one_as(const FastEncodeJob &f, const Unit &u, uint
         squares = put_int8(u, p, x);
     else
         squares = put_lm<BITS>(f, u, p, words, x, reciprocal_in_range(norm));
-    put_gain(f, u, token, norm, squares);
+    if (threadIdx.x % 32 == 0)
+        store_gain_in_range(f, u, token, norm, squares);
     return true;
 }
 

@@ -57,17 +57,6 @@ TQI_ENCODE_INLINE uint32_t code_whole(const FastBook &b, float scaled, float inv
     return row_sum<R>(squares);
 }
 
-TQI_ENCODE_INLINE void store_whole_gain(const FastEncodeJob &f, const Unit &u, uint32_t token,
-                                        float norm, uint32_t squares) {
-    const Side &s = f.job.side[u.side];
-    float gain = quotient_in_range(norm * s.gain_factor, sqrt_in_range((float)squares));
-    uint8_t *at = u.blob + s.layout.gains + (u.slot + token) * 2;
-    if (u.side == TQI_SIDE_V)
-        *(__nv_bfloat16 *)at = __float2bfloat16_rn(gain);
-    else
-        *(__half *)at = __float2half_rn(fminf(gain, 65504.0f));
-}
-
 /* ---- units -------------------------------------------------------------------------------------
  */
 
@@ -167,7 +156,7 @@ TQI_ENCODE_INLINE void encode_whole(const FastEncodeJob &f, Unit &u, uint32_t he
             encode_round<R, S, BITS>(f, u, round, row, room, scaled, &norm, &squares, refill);
         }
         if (part < rounds && squares)
-            store_whole_gain(f, u, u.first + part * R::ROWS + row_of_lane<R>(), norm, squares);
+            store_gain_in_range(f, u, u.first + part * R::ROWS + row_of_lane<R>(), norm, squares);
         __syncwarp();
         store_words<S, R::D, BITS, true>(f, u, room);
         __syncwarp();

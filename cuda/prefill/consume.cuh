@@ -266,7 +266,7 @@ template <class Room, int SIDE> struct Stages {
     /* The stage has been read. */
     TQI_INLINE void release() {
         __syncwarp();
-        if (lane < ARRIVALS)
+        if (lane < WARP_ARRIVALS)
             barrier_arrive(shared_address(&barriers[stage].empty[SIDE]));
         stage = stage + 1 == STAGES ? 0 : stage + 1;
         phase ^= stage == 0;

@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(PrefillRoom<KF, VF, D>::THREADS, 1)
     if (threadIdx.x < Room::STAGES * 4) {
         uint32_t kind = threadIdx.x % 4; /* full keys, full values, empty keys, empty values */
         barrier_init_count(shared_address((uint64_t *)barriers + threadIdx.x),
-                           ARRIVALS * (kind < 2 ? 2 : Room::WARPS));
+                           WARP_ARRIVALS * (kind < 2 ? 2 : Room::WARPS));
     }
     if (!Room::WIDE && threadIdx.x < 4 * Room::TEAMS * Room::SLOTS)
         barrier_init_count(shared_address(arrivals + threadIdx.x), 1);

@@ -178,7 +178,7 @@ template <class Room, int SIDE> struct Filling {
     TQI_INLINE void publish() {
         publish_stores();
         __syncwarp();
-        if (lane < ARRIVALS)
+        if (lane < WARP_ARRIVALS)
             barrier_arrive(shared_address(&barriers[stage].full[SIDE]));
         stage += Room::TEAMS;
         phase ^= stage >= STAGES;

@@ -104,10 +104,6 @@ TQI_INLINE void multiply_stored(float (&d)[32], uint64_t a, uint64_t b, int more
 
 /* ---- barriers ------------------------------------------------------------------------------- */
 
-TQI_INLINE void barrier_init_count(uint32_t barrier, uint32_t count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(barrier), "r"(count) : "memory");
-}
-
 /* One thread announces the bytes of copies to come; it counts as its arrival. */
 TQI_INLINE void barrier_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(barrier), "r"(bytes)
@@ -119,18 +115,6 @@ TQI_INLINE void bulk_copy_part(uint32_t to, const void *from, uint32_t bytes, ui
                  "[%0],[%1],%2,[%3];" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(barrier)
                  : "memory");
-}
-
-/* Lanes of a warp that arrive at a barrier: one, behind a __syncwarp. racecheck takes an arrival
- * for its own lane's only, so that all arrive in the build that it sees. */
-#ifdef TQI_RACECHECK
-enum { ARRIVALS = 32 };
-#else
-enum { ARRIVALS = 1 };
-#endif
-
-TQI_INLINE void barrier_arrive(uint32_t barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(barrier) : "memory");
 }
 
 /* The 128 threads of a warpgroup meet; id: 1 and up. */

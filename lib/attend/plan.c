@@ -2,10 +2,6 @@
 
 #include <string.h>
 
-/* Between workers: hardware fetches ahead of what it sees a thread read, up to a page's end, and
- * what another thread writes there would travel to and fro. */
-enum { APART_BYTES = 4096 };
-
 /* ---- sizes ------------------------------------------------------------------------------- */
 
 static void raise(size_t *size, size_t to) {
@@ -37,7 +33,7 @@ static void measure(struct tqi_attend_plan *p, const struct tqi_layer *layer) {
                          (2 * layer->v.layout.dim + TQI_TILE_ROWS) * sizeof(double) +
                          layer->k.layout.dim * sizeof(float),
                      TQI_ALIGNMENT) +
-        APART_BYTES;
+        TQI_APART_BYTES;
 }
 
 void tqi_attend_measure(const struct tqi_layer *layer, struct tqi_attend_sizes *sizes) {

@@ -4,6 +4,10 @@
 
 #include "base/status.h"
 
+/* Between the memories of workers: hardware fetches ahead of what it sees a thread read, up to the
+ * end of 4 KB, and what another thread writes there would travel to and fro. */
+enum { TQI_APART_BYTES = 4096 };
+
 typedef void tqi_task_fn(void *arg, uint32_t index, uint32_t worker);
 
 /* A copy of the hook; n_workers is 1 and parallel_for NULL without one. */

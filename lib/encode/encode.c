@@ -8,9 +8,8 @@
 #include "base/checked.h"
 #include "base/half.h"
 
-/* Between workers: a page of 4 KB, up to whose end hardware fetches ahead of what a thread reads,
- * so that what another one writes there would travel to and fro. */
-enum { APART_FLOATS = 1024 };
+/* Between the scratch of workers. */
+enum { APART_FLOATS = TQI_APART_BYTES / sizeof(float) };
 
 /* Floats that a row in 16 bits takes. */
 static size_t half_floats(const struct tqi_layer *layer) {

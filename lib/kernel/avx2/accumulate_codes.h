@@ -42,31 +42,13 @@ TQK_INLINE void sum_rows(const struct job *j, uint32_t width, uint32_t row, uint
     }
 }
 
-/* Functions of their own, so that each has all registers. */
 typedef void rows_fn(const struct job *j, uint32_t row);
 #define ROWS(name, width, rows)                                                              \
     static __attribute__((noinline)) void name##_##rows(const struct job *j, uint32_t row) { \
         sum_rows(j, width, row, rows);                                                       \
     }
-#ifdef __AVXVNNI__
-#define BLOCKS(name, width)                                                  \
-    ROWS(name, width, 1)                                                     \
-    ROWS(name, width, 2)                                                     \
-    ROWS(name, width, 3)                                                     \
-    ROWS(name, width, 4)                                                     \
-    ROWS(name, width, 5)                                                     \
-    ROWS(name, width, 6)                                                     \
-    static rows_fn *const name[7] = {NULL,     name##_1, name##_2, name##_3, \
-                                     name##_4, name##_5, name##_6};
-#else
-#define BLOCKS(name, width) \
-    ROWS(name, width, 1)    \
-    ROWS(name, width, 2)    \
-    ROWS(name, width, 4)    \
-    static rows_fn *const name[5] = {NULL, name##_1, name##_2, NULL, name##_4};
-#endif
-BLOCKS(halves, 8)
-BLOCKS(whole, 4)
+TQK_BLOCKS_AVX2(halves, 8)
+TQK_BLOCKS_AVX2(whole, 4)
 
 /* Weights have 15 bits: tokens are taken in blocks with a scale of their own, so that a heavy
  * token takes precision from few others. */

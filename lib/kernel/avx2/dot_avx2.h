@@ -26,6 +26,27 @@ static inline uint32_t tqk_rows_together(uint32_t left) {
 }
 enum { TQK_SUMS_AVX2 = 12 };
 
+/* A function of its own for every number of rows that are taken together, so that each has all
+ * registers, and the table `name` of them: wants ROWS(name, width, rows), which makes one, and
+ * their type rows_fn. */
+#ifdef __AVXVNNI__
+#define TQK_BLOCKS_AVX2(name, width)                                         \
+    ROWS(name, width, 1)                                                     \
+    ROWS(name, width, 2)                                                     \
+    ROWS(name, width, 3)                                                     \
+    ROWS(name, width, 4)                                                     \
+    ROWS(name, width, 5)                                                     \
+    ROWS(name, width, 6)                                                     \
+    static rows_fn *const name[7] = {NULL,     name##_1, name##_2, name##_3, \
+                                     name##_4, name##_5, name##_6};
+#else
+#define TQK_BLOCKS_AVX2(name, width) \
+    ROWS(name, width, 1)             \
+    ROWS(name, width, 2)             \
+    ROWS(name, width, 4)             \
+    static rows_fn *const name[5] = {NULL, name##_1, name##_2, NULL, name##_4};
+#endif
+
 /* Keeps a sum in its register: compilers else go round the loop with a copy of it. */
 #define TQK_KEEP_AVX2(x) __asm__("" : "+x"(x))
 

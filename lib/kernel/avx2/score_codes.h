@@ -38,7 +38,6 @@ TQK_INLINE void score_rows(const struct tqi_rows *k, const struct tqi_tile *tile
     }
 }
 
-/* Functions of their own, so that each has all registers. */
 typedef void rows_fn(const struct tqi_rows *k, const struct tqi_tile *tile, const char *queries,
                      uint32_t stride, float *scores, uint32_t token, const int16_t *keys);
 #define ROWS(name, width, rows)                                                     \
@@ -47,25 +46,8 @@ typedef void rows_fn(const struct tqi_rows *k, const struct tqi_tile *tile, cons
         uint32_t stride, float *scores, uint32_t token, const int16_t *keys) {      \
         score_rows(k, tile, width, queries, rows, stride, scores, token, keys);     \
     }
-#ifdef __AVXVNNI__
-#define BLOCKS(name, width)                                                  \
-    ROWS(name, width, 1)                                                     \
-    ROWS(name, width, 2)                                                     \
-    ROWS(name, width, 3)                                                     \
-    ROWS(name, width, 4)                                                     \
-    ROWS(name, width, 5)                                                     \
-    ROWS(name, width, 6)                                                     \
-    static rows_fn *const name[7] = {NULL,     name##_1, name##_2, name##_3, \
-                                     name##_4, name##_5, name##_6};
-#else
-#define BLOCKS(name, width) \
-    ROWS(name, width, 1)    \
-    ROWS(name, width, 2)    \
-    ROWS(name, width, 4)    \
-    static rows_fn *const name[5] = {NULL, name##_1, name##_2, NULL, name##_4};
-#endif
-BLOCKS(halves, 8)
-BLOCKS(whole, 4)
+TQK_BLOCKS_AVX2(halves, 8)
+TQK_BLOCKS_AVX2(whole, 4)
 
 static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const char *queries,
                   uint32_t n_rows, uint32_t stride, float *scores, int16_t *scratch,

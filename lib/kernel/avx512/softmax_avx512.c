@@ -81,14 +81,14 @@ TQK_INLINE void update_64(const struct job *j, struct tqk_state_avx512 *s, float
 }
 
 static void update(const struct job *j, struct tqk_state_avx512 *s, const struct row *row) {
-    __m512 most = _mm512_set1_ps(-INFINITY), sum = _mm512_loadu_ps(s->sum);
+    __m512 most = _mm512_set1_ps(-INFINITY);
     for (uint32_t t = row->span.first & ~15u; t < row->span.last; t += 16) {
         __mmask16 mask = seen(row->span, t);
         most = _mm512_mask_max_ps(most, mask, scores_at(row, t, mask), most);
     }
     look(j, s, most);
     const __m512 top = _mm512_set1_ps(s->max), factor = _mm512_set1_ps(j->factor);
-    sum = _mm512_loadu_ps(s->sum);
+    __m512 sum = _mm512_loadu_ps(s->sum);
     for (uint32_t t = 0; t < j->n_tokens; t += 16) {
         if (t >= row->span.first && t + 16 <= row->span.last) { /* masked stores are slow */
             __m512 x = probabilities(_mm512_loadu_ps(row->scores + t), top, factor);

@@ -167,32 +167,31 @@ TQK_INLINE void round_rows(const struct tqk_weighing_avx512 *j, bool whole, uint
     put_scales(j, row, sum);
 }
 
-/* Calls one(j, whole, row, n) with constants for all rows. */
+/* Calls one(j, whole, row, n) with a constant n, up to 4 of the rows that are left. */
+#define UP_TO_FOUR(one, j, whole, row, left) \
+    do {                                     \
+        if ((left) >= 4)                     \
+            one(j, whole, row, 4);           \
+        else if ((left) == 3)                \
+            one(j, whole, row, 3);           \
+        else if ((left) == 2)                \
+            one(j, whole, row, 2);           \
+        else                                 \
+            one(j, whole, row, 1);           \
+    } while (0)
+/* The same for all rows. */
 #define FOR_ROWS(one, j)                                  \
     for (uint32_t row = 0; row < (j)->n_rows; row += 4) { \
         const uint32_t left = (j)->n_rows - row;          \
-        if (!(j)->whole)                                  \
-            one##_some(j, row, left);                     \
-        else if (left >= 4)                               \
-            one(j, true, row, 4);                         \
-        else if (left == 3)                               \
-            one(j, true, row, 3);                         \
-        else if (left == 2)                               \
-            one(j, true, row, 2);                         \
+        if ((j)->whole)                                   \
+            UP_TO_FOUR(one, j, true, row, left);          \
         else                                              \
-            one(j, true, row, 1);                         \
+            one##_some(j, row, left);                     \
     }
-/* The same where tokens are outside the tile. */
+/* Where tokens are outside the tile. */
 #define SOME(one, job)                                                                     \
     static __attribute__((noinline)) void one##_some(job j, uint32_t row, uint32_t left) { \
-        if (left >= 4)                                                                     \
-            one(j, false, row, 4);                                                         \
-        else if (left == 3)                                                                \
-            one(j, false, row, 3);                                                         \
-        else if (left == 2)                                                                \
-            one(j, false, row, 2);                                                         \
-        else                                                                               \
-            one(j, false, row, 1);                                                         \
+        UP_TO_FOUR(one, j, false, row, left);                                              \
     }
 SOME(find_factors, struct tqk_weighing_avx512 *)
 SOME(round_rows, const struct tqk_weighing_avx512 *)
