@@ -37,8 +37,8 @@ static inline struct tqk_codes_avx512 tqk_codes_of_v_avx512(const struct tqi_lay
     return c;
 }
 
-/* For kernels of several rows. They work longer on a line than memory takes to bring it, and wait for
- * every place of the core that a request holds. So they leave most lines to the second level's
+/* For kernels of several rows. They work longer on a line than memory takes to bring it, and wait
+ * for every place of the core that a request holds. So they leave most lines to the second level's
  * prefetcher, and show it one of each word, a page ahead of the first level: from values to
  * values, from keys to keys, and half of the gains between them with each. */
 static inline struct tqk_codes_avx512 tqk_codes_of_k_rows_avx512(const struct tqi_layout *l,
