@@ -141,7 +141,8 @@ TQI_ENCODE_INLINE void encode_units(const FastEncodeJob &f, Unit &u, uint32_t he
         next();
         if constexpr (!FastShapes<D>::MIXES)
             if (now.fresh) {
-                ChunkFlips flips(room.flips + part_of_lane<Few>() * 8);
+                const ChunkFlips flips = ChunkFlips::of_room<typename FastShapes<D>::Many>(
+                    room.flips, part_of_lane<Few>() * 8);
                 encode_few<Few, S>(f, now, flips, room);
                 store_unit<S, D>(f, now, room);
             }
@@ -163,7 +164,7 @@ TQI_ENCODE_INLINE WarpRoom open_room(const FastEncodeJob &f, uint8_t *shared, ui
     if (threadIdx.x < 16)
         ((float *)shared)[threadIdx.x] = f.book[threadIdx.x / 8].scaled[threadIdx.x % 8];
     for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32)
-        flips[i] = flips_of(f)[i];
+        flips[flip_place((int)i)] = flips_of(f)[i] ^ swap_bit<Many>(i);
     return room;
 }
 

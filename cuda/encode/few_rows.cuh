@@ -34,13 +34,30 @@ template <class R> TQI_ENCODE_INLINE RowPlace place_of(const Unit &u, uint32_t t
 }
 
 /* Sign bits of a lane's chunk. */
-struct ChunkFlips {
+class ChunkFlips {
+  public:
     uint32_t bits[8];
+    /* bits[flip_place(i)]: of dim i, as flip_chunk() expects them. */
     TQI_ENCODE_INLINE explicit ChunkFlips(const uint32_t *from) {
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            bits[i] = from[i];
+            bits[flip_place(i)] = from[i];
     }
+    /* From what open_room() left for rows of form R. */
+    template <class R>
+    TQI_ENCODE_INLINE static ChunkFlips of_room(const uint32_t *flips, uint32_t dim) {
+        ChunkFlips f;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            f.bits[i] = flips[dim + i];
+#pragma unroll
+        for (int i = 1; i < 8; i += 2)
+            f.bits[flip_place(i)] ^= swap_bit<R>(dim + i);
+        return f;
+    }
+
+  private:
+    ChunkFlips() = default;
 };
 
 template <class R, int DTYPE>

@@ -34,19 +34,27 @@ TQI_ENCODE_INLINE float add_level(float y, uint32_t unit, const FastBook &b, flo
     return sum;
 }
 
-/* The top bytes of four floats. */
-TQI_ENCODE_INLINE uint32_t top_bytes(float a, float b, float c, float d) {
-    uint32_t low = __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x0073);
-    uint32_t high = __byte_perm(__float_as_uint(c), __float_as_uint(d), 0x0073);
+/* The sign bits of two words in the lower bytes: a byte permute that copies the top bit of byte 3.
+ * __byte_perm() does not know that mode. */
+TQI_ENCODE_INLINE uint32_t byte_signs(uint32_t a, uint32_t b) {
+    uint32_t signs;
+    asm("prmt.b32 %0, %1, %2, 0x00fb;" : "=r"(signs) : "r"(a), "r"(b));
+    return signs;
+}
+
+/* Sign bits of four floats, each in all bits of a byte. */
+TQI_ENCODE_INLINE uint32_t sign_bytes(float a, float b, float c, float d) {
+    uint32_t low = byte_signs(__float_as_uint(a), __float_as_uint(b));
+    uint32_t high = byte_signs(__float_as_uint(c), __float_as_uint(d));
     return __byte_perm(low, high, 0x5410);
 }
 
 /* Signs of 8 numbers at bit 3 of their nibbles, or placed as 4 bits store them
  * (tqi_sign_bit4): those of 0..3 at the top of the bytes, those of 4..7 four bits lower. */
 template <bool PLACED> TQI_ENCODE_INLINE uint32_t sign_nibbles(const float *x) {
-    uint32_t top = PLACED ? top_bytes(x[0], x[1], x[2], x[3]) : top_bytes(x[1], x[3], x[5], x[7]);
-    uint32_t low = PLACED ? top_bytes(x[4], x[5], x[6], x[7]) : top_bytes(x[0], x[2], x[4], x[6]);
-    return (top & 0x80808080u) | (low >> 4 & 0x08080808u);
+    uint32_t top = PLACED ? sign_bytes(x[0], x[1], x[2], x[3]) : sign_bytes(x[1], x[3], x[5], x[7]);
+    uint32_t low = PLACED ? sign_bytes(x[4], x[5], x[6], x[7]) : sign_bytes(x[0], x[2], x[4], x[6]);
+    return (low ^ ((top ^ low) & 0xf0f0f0f0u)) & 0x88888888u;
 }
 
 /* Levels and signs to codes in nibbles. */

@@ -28,6 +28,22 @@ template <int DIM, int LANES> struct RowShape {
                   "lanes load whole chunks and blocks");
 };
 
+/* An instruction whose operands lie in registers of the same parity takes two cycles, and loads of
+ * 16 bytes decide the parity. So sign bits lie in shared memory such that they meet elements of a
+ * row in registers of the other parity .. */
+TQI_ENCODE_INLINE constexpr int flip_place(int dim) {
+    return (dim & ~3) | (((dim << 1 & 2) | (dim >> 1 & 1)) ^ 1);
+}
+
+/* .. and chunks of every other lane reach the exchange with neighbours swapped, if their second has
+ * its sign flipped: the first additions of a lane then trade places. */
+template <class R> TQI_ENCODE_INLINE constexpr bool swaps_neighbours(uint32_t part) {
+    return R::ORDER == 1 && R::CHUNKS > 1 && part % 2 == 1;
+}
+template <class R> TQI_ENCODE_INLINE constexpr uint32_t swap_bit(uint32_t dim) {
+    return swaps_neighbours<R>(dim / R::N) && dim % 2 == 1 ? 0x80000000u : 0;
+}
+
 template <class R> TQI_ENCODE_INLINE uint32_t row_of_lane() {
     return threadIdx.x % R::ROWS;
 }
@@ -156,14 +172,15 @@ TQI_ENCODE_INLINE void flip_chunk(const RawChunk<DTYPE> &c, const uint32_t *flip
                                   const float *mean, int dim, float *x) {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
+        const uint32_t flip = flips[dim + flip_place(i)];
         if (PLAIN && DTYPE == TQ_BF16 && i % 2 == 0) { /* shift and flip in one addition */
-            x[i] = __uint_as_float((c.w[i / 2] << 16) + flips[dim + i]);
+            x[i] = __uint_as_float((c.w[i / 2] << 16) + flip);
             continue;
         }
         float v = c.element(i);
         if (!PLAIN && mean)
             v -= __ldg(mean + dim + i);
-        x[i] = __uint_as_float(__float_as_uint(v) ^ flips[dim + i]);
+        x[i] = __uint_as_float(__float_as_uint(v) ^ flip);
     }
 }
 
@@ -226,8 +243,10 @@ __device__ __noinline__ RowNorm sanitize(const EncodeJob &job, uint32_t side, Ro
     count_replaced(job, bad);
     norm.sum = sum_squares<R>(x);
     norm.exponent = bring_into_range<R>(x, &norm.sum);
-    for (int i = 0; i < R::N; i++)
-        x[i] = __uint_as_float(__float_as_uint(x[i]) ^ s.flips[p.part * R::N + i]);
+    for (int i = 0; i < R::N; i++) {
+        const uint32_t dim = p.part * R::N + i;
+        x[i] = __uint_as_float(__float_as_uint(x[i]) ^ s.flips[dim] ^ swap_bit<R>(dim));
+    }
     return norm;
 }
 
@@ -305,9 +324,10 @@ template <class R> TQI_ENCODE_INLINE void exchange(float *room, uint32_t part, f
             const float4 *from = (const float4 *)(row + (k * R::L + part) * 8);
             float4 low = from[0], high = from[1];
             float v[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+            const bool swapped = swaps_neighbours<R>(k * R::L / R::PASS); /* by the lane it is of */
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                in[8 * c + i] = v[i];
+                in[8 * c + i] = v[swapped ? i ^ 1 : i];
         }
     }
 #pragma unroll

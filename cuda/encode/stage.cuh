@@ -136,6 +136,13 @@ TQI_ENCODE_INLINE constexpr int sign_at(int nibble) {
     return nibble & 1 ? nibble / 2 : nibble / 2 + 4;
 }
 
+/* Bits of a under MASK, of b elsewhere, in one operation; the compiler would take two. */
+template <uint32_t MASK> TQI_ENCODE_INLINE uint32_t select_bits(uint32_t a, uint32_t b) {
+    uint32_t bits;
+    asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(bits) : "r"(a), "r"(b), "n"(MASK));
+    return bits;
+}
+
 TQI_ENCODE_INLINE void transpose_nibbles(uint32_t *r) {
     uint32_t a[8];
 #pragma unroll
@@ -152,8 +159,8 @@ TQI_ENCODE_INLINE void transpose_nibbles(uint32_t *r) {
 #pragma unroll
     for (int i = 0; i < 8; i += 2) {
         uint32_t even = r[i], odd = r[i + 1];
-        r[i] = (even & 0x0f0f0f0fu) | (odd << 4 & 0xf0f0f0f0u);
-        r[i + 1] = (even >> 4 & 0x0f0f0f0fu) | (odd & 0xf0f0f0f0u);
+        r[i] = select_bits<0x0f0f0f0fu>(even, odd << 4);
+        r[i + 1] = select_bits<0x0f0f0f0fu>(even >> 4, odd);
     }
 }
 
@@ -214,14 +221,12 @@ template <int BITS> TQI_ENCODE_INLINE void transpose_codes(const uint32_t in[8],
     uint32_t t[8];
 #pragma unroll
     for (int n = 0; n < 8; n++)
-        t[n] = BITS == 4
-                   ? (in[token_of(n)] & 0x77777777u) | (in[token_of(sign_at(n))] & 0x88888888u)
-                   : in[token_of(n)];
+        t[n] = BITS == 4 ? select_bits<0x77777777u>(in[token_of(n)], in[token_of(sign_at(n))])
+                         : in[token_of(n)];
     transpose_nibbles(t);
 #pragma unroll
     for (int n = 0; n < 8; n++)
-        r[n] = BITS == 4 ? (t[n] & 0x77777777u) | (t[n < 4 ? 2 * n + 1 : 2 * n - 8] & 0x88888888u)
-                         : t[n];
+        r[n] = BITS == 4 ? select_bits<0x77777777u>(t[n], t[n < 4 ? 2 * n + 1 : 2 * n - 8]) : t[n];
 }
 
 /* A lane takes the chunks of a set for eight tokens. */

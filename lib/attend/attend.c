@@ -100,8 +100,8 @@ static struct tqi_sight span_of(const struct tqi_attend_plan *p, const struct ta
 
 /* A page, as all kv heads of a task see it. */
 struct page {
-    const uint8_t *blobs, *next; /* of all kv heads; of the task's next page, or NULL */
-    uint32_t first, last;        /* tokens */
+    const uint8_t *blobs, *next[2]; /* of all kv heads; of the task's next pages, or NULL */
+    uint32_t first, last;           /* tokens */
     struct tqi_sight spans[TQI_TILE_ROWS];
 };
 
@@ -110,7 +110,8 @@ static void look_at_page(const struct tqi_attend_plan *p, const struct task *t, 
     const struct tqi_page_view *view = &t->part->view;
     uint64_t start = t->part->base + number * view->page_tokens, end = start + view->page_tokens;
     page->blobs = tqi_view_blob(view, number, 0);
-    page->next = end < t->to ? tqi_view_blob(view, number + 1, 0) : NULL;
+    page->next[0] = end < t->to ? tqi_view_blob(view, number + 1, 0) : NULL;
+    page->next[1] = end + view->page_tokens < t->to ? tqi_view_blob(view, number + 2, 0) : NULL;
     page->first = (uint32_t)(t->part->written > start ? t->part->written - start : 0);
     page->last = (uint32_t)((t->to < end ? t->to : end) - start);
     for (uint32_t r = 0; r < t->n_rows; r++)
@@ -118,12 +119,12 @@ static void look_at_page(const struct tqi_attend_plan *p, const struct task *t, 
             span_of(p, t, t->first_row + r, start + page->first, page->last - page->first);
 }
 
-/* What is read after a head: the next one, then the next page. */
-static const uint8_t *next_blob(const struct task *t, const struct page *page, uint32_t head) {
-    size_t blob_bytes = t->part->view.blob_bytes;
-    if (head + 1 < t->head + t->n_heads)
-        return page->blobs + (head + 1) * blob_bytes;
-    return page->next ? page->next + t->head * blob_bytes : NULL;
+/* What is read `steps` (1 or 2) heads after a head: others of the page, then the next page. */
+static const uint8_t *blob_after(const struct task *t, const struct page *page, uint32_t head,
+                                 uint32_t steps) {
+    uint32_t index = head - t->head + steps, pages = index / t->n_heads;
+    const uint8_t *blobs = pages ? page->next[pages - 1] : page->blobs;
+    return blobs ? blobs + (t->head + index % t->n_heads) * t->part->view.blob_bytes : NULL;
 }
 
 /* One page of one head. */
@@ -136,7 +137,8 @@ static void attend_page(const struct tqi_attend_plan *p, struct workspace *w, co
                             .first = page->first,
                             .last = page->last,
                             .scale = layer->k_scale ? layer->k_scale[head] : 1,
-                            .next = next_blob(t, page, head)};
+                            .next = blob_after(t, page, head, 1),
+                            .after = blob_after(t, page, head, 2)};
     const char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->query_bytes;
     level->score[layer->k.format->id].run(&layer->k, &tile, queries, t->n_rows, page_tokens,
                                           w->scores, w->scratch);

@@ -35,12 +35,12 @@ typedef void tqi_encode_fn(const struct tqi_rows *rows, float inv_scale, float *
                            uint32_t token);
 
 /* Tokens [first, last) of one page; scale of fp8. next: the page that will be read after
- * this one, for prefetching; NULL = not known. */
+ * this one, and after: that behind it, for prefetching; NULL = not known. */
 struct tqi_tile {
     const uint8_t *blob;
     uint32_t first, last;
     float scale;
-    const uint8_t *next;
+    const uint8_t *next, *after;
 };
 
 /* Around all scores and sums of a level by one thread with the same number of query rows: sets up

@@ -54,6 +54,17 @@ void gpu_worst(const char *what) {
     memset(worst, 0, sizeof worst);
 }
 
+static uint32_t my_part, n_parts = 1;
+
+void gpu_take_part(uint32_t part, uint32_t n) {
+    my_part = part;
+    n_parts = n;
+}
+
+int gpu_has(uint32_t i) {
+    return i % n_parts == my_part;
+}
+
 int gpu_report(void) {
     gpu_worst("in all");
     printf("%lu passed, %lu failed\n", passed, failed);

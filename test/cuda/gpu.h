@@ -23,6 +23,10 @@ void gpu_error_seen(tq_format k, tq_format v, double error);
 void gpu_worst(const char *what);
 /* Prints the total; the exit code. */
 int gpu_report(void);
+/* Of a group that can be run in n parts: this process has the part-th, from 0 on; whether it has
+ * the i-th thing. */
+void gpu_take_part(uint32_t part, uint32_t n);
+int gpu_has(uint32_t i);
 
 /* ---- data ---------------------------------------------------------------------------------- */
 

@@ -1,9 +1,9 @@
-/* check_cuda [group ...]: the CUDA device against the CPU's reference kernels. Groups: bytes,
+/* check_cuda [group ...] [I/N]: the CUDA device against the CPU's reference kernels. Groups: bytes,
  * attention, fp8, special, batches, windows, prefill, paged, slots, steps, merge, cases, kept,
  * sequences, snapshots, walks, device, two, random; all without arguments. The groups sanitize,
  * sanitize_fp8, sanitize_batches, sanitize_bytes, sanitize_paged, sanitize_prefill and
- * sanitize_kept repeat a little of everything for tools that are slow. Skips where there is no
- * GPU. */
+ * sanitize_kept repeat a little of everything for tools that are slow. I/N runs the I-th of N parts
+ * of attention, which takes longest. Skips where there is no GPU. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,8 +47,24 @@ static int wanted(const char *name, int argc, char **argv) {
     return argc == 1;
 }
 
+/* The last argument may be I/N. Returns the number of arguments before it. */
+static int take_part(int argc, char **argv) {
+    unsigned part, n;
+    if (argc < 2 || sscanf(argv[argc - 1], "%u/%u", &part, &n) != 2)
+        return argc;
+    if (part == 0 || part > n) {
+        fprintf(stderr, "check_cuda: no part %s\n", argv[argc - 1]);
+        return 0;
+    }
+    gpu_take_part(part - 1, n);
+    return argc - 1;
+}
+
 int main(int argc, char **argv) {
     int n = 0;
+    argc = take_part(argc, argv);
+    if (argc == 0)
+        return 2;
     if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
         printf("check_cuda: SKIPPED, this machine has no usable GPU\n");
         return 0;

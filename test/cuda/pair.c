@@ -267,6 +267,26 @@ struct result {
     float *out, *lse;
 };
 
+/* Fixed point has a relative error, so that the error of a logit is in proportion to scale |q| |k|,
+ * whatever the logit itself is: beyond 16 the tolerance is too (docs/TESTING.md), up to 8 times. Of
+ * the keys the root mean square is taken, as make_rows() draws them. */
+static double stretch_of(const struct pair *p, const tq_attend_params *params, const tq_rows_in *q,
+                         uint32_t n_queries) {
+    const uint32_t dim = p->config.head_dim;
+    double scale = params->scale != 0 ? fabs((double)params->scale) : 1 / sqrt(dim), largest = 0;
+    if (pair_tolerance(p, n_queries) != 2e-4) /* not fixed point, or wide enough */
+        return 1;
+    for (size_t row = 0; row < (size_t)n_queries * p->config.n_q_heads; row++) {
+        double sum = 0;
+        for (uint32_t i = 0; i < dim; i++) {
+            double x = (double)gpu_get(q->data, q->dtype, row * dim + i);
+            sum += x * x;
+        }
+        largest = fmax(largest, sqrt(sum));
+    }
+    return fmin(fmax(1, scale * largest * sqrt(dim + 143.0) / 16), 8);
+}
+
 static struct result run_gpu(struct pair *p, tq_seq seq, uint32_t n, tq_attend_params *params,
                              const tq_rows_in *q, size_t n_out, size_t n_lse) {
     struct result r = {calloc(n_out, 4), calloc(n_lse, 4)};
@@ -291,10 +311,10 @@ static void compare_attention(struct pair *p, tq_seq seq, uint32_t n_queries,
     GPU_OK(tq_attend(p->cpu, seq, 0, n_queries, &params, &q->cpu, &rows, a.lse, NULL));
     struct result b = run_gpu(p, seq, n_queries, &params, &q->gpu, n_out, n_lse);
     double out = gpu_error(b.out, a.out, n_out), lse = gpu_error(b.lse, a.lse, n_lse);
-    double tolerance = pair_tolerance(p, n_queries);
+    double tolerance = pair_tolerance(p, n_queries) * stretch_of(p, &params, &q->cpu, n_queries);
     gpu_error_seen(p->formats.k_format, p->formats.v_format, fmax(out, lse));
     gpu_expect(out <= tolerance && lse <= tolerance,
-               "%s: attention differs by %.2e, lse by %.2e (at most %.0e)", what, out, lse,
+               "%s: attention differs by %.2e, lse by %.2e (at most %.1e)", what, out, lse,
                tolerance);
     free(a.out);
     free(a.lse);

@@ -54,7 +54,7 @@ TQK_INLINE void decode(const struct job *j, const struct tqk_table_avx512 *table
         TQK_UNROLL
         for (uint32_t t = 0; t < octets; t++) {
             if (t < tqk_lines_avx512(source))
-                tqk_ahead_line_avx512(codes.ahead, codes.far, t, &x[t]);
+                tqk_ahead_rows_avx512(codes.ahead, codes.far, t, tqk_lines_avx512(source), &x[t]);
             tqk_expand_avx512(table, source, 1, x[t], y);
             _mm512_store_si512(to + t * 2 * TQK_LINE_AMX, y[0]);
             if (halves == 1)
@@ -212,7 +212,7 @@ static void accumulate(const struct tqi_rows *v, const struct kernels *by,
     struct tqk_weighing_avx512 weighing;
     struct tqk_weights_avx512 weights; /* set field by field: clearing it would show */
     struct job j;                      /* set field by field: clearing it would show */
-    j.codes = tqk_codes_of_v_avx512(l, tile);
+    j.codes = tqk_codes_of_v_rows_avx512(l, tile);
     j.table = tqk_table_of_avx512(v, 0);
     j.weighing = &weighing;
     j.weights = &weights;

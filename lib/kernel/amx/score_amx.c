@@ -87,7 +87,8 @@ TQK_INLINE void decode(struct walk *at, const struct tqk_table_avx512 *table,
         TQK_UNROLL
         for (uint32_t t = 0; t < 4; t++) {
             if (t < tqk_lines_avx512(source))
-                tqk_ahead_line_avx512(at->codes.ahead, at->codes.far, t, &x[t]);
+                tqk_ahead_rows_avx512(at->codes.ahead, at->codes.far, t, tqk_lines_avx512(source),
+                                      &x[t]);
             tqk_expand_avx512(table, source, 1, x[t], y);
             _mm512_store_si512(to + t * 2 * TQK_LINE_AMX, y[0]);
             if (tqk_operands_avx512(source) == 2)
@@ -213,7 +214,7 @@ static void score(const struct tqi_rows *k, const struct kernels *by, const stru
     const struct tqi_layout *l = &k->layout;
     const struct tqk_room_amx room = tqk_room_amx(n_rows, tqk_dim_tiles_amx(l));
     struct job j; /* set field by field: clearing it would show */
-    j.codes = tqk_codes_of_k_avx512(l, tile);
+    j.codes = tqk_codes_of_k_rows_avx512(l, tile);
     j.table = tqk_table_of_avx512(k, 0);
     j.words = l->dim_pad / (l->bits == 8 ? 16 : 32);
     j.queries = queries;

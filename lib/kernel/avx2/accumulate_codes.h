@@ -2,76 +2,106 @@
  * AVX-VNNI, see score_codes.h. */
 #include "kernel/avx2/dot_avx2.h"
 
-/* What all rows of a block of tokens share. */
+/* A block of tokens and 32 dims, four of each lane. */
 struct job {
+    struct tqk_codes_avx2 codes;
+    struct tqk_walk_avx2 walk; /* of lanes 0 to 3 */
     struct tqk_weights_avx2 weights;
-    const int16_t *values; /* 32 dims */
+    uint8_t *kept;
     char *states;
     size_t state_bytes;
-    size_t word;
+    uint32_t dim; /* of the states, see put_in_order() */
 };
 
-/* Adds sums of 8 dims, 4 of lane 2 `pair` and 4 of the next, to the state of a row. */
-TQK_INLINE void add_sums(const struct job *j, uint32_t row, char *state, uint32_t pair,
-                         __m256i sum) {
-    float *acc = ((struct tqk_state_avx2 *)(void *)state)->acc + (j->word * 4 + pair) * 8;
-    __m256i x = _mm256_add_epi32(sum, _mm256_set1_epi32(j->weights.bias[row]));
-    __m256 scale = _mm256_set1_ps(j->weights.scale[row]);
-    _mm256_storeu_ps(acc, _mm256_fmadd_ps(_mm256_cvtepi32_ps(x), scale, _mm256_loadu_ps(acc)));
+/* Adds sums of 8 dims to the states of rows. */
+TQK_INLINE void add_sums(const struct job *j, uint32_t row, uint32_t rows, uint32_t dim,
+                         uint32_t column, const __m256i *acc) {
+    char *state = j->states + row * j->state_bytes;
+    TQK_UNROLL
+    for (uint32_t r = 0; r < rows; r++, state += j->state_bytes) {
+        float *to = ((struct tqk_state_avx2 *)(void *)state)->acc + dim;
+        __m256i bias = _mm256_set1_epi32(j->weights.bias[row + r]);
+        __m256 x = _mm256_cvtepi32_ps(_mm256_add_epi32(tqk_sum_avx2(acc, r, column), bias));
+        __m256 scale = _mm256_set1_ps(j->weights.scale[row + r]);
+        _mm256_storeu_ps(to, _mm256_fmadd_ps(x, scale, _mm256_loadu_ps(to)));
+    }
 }
 
 /* Rows from `row` on and 32 dims. */
-TQK_INLINE void sum_rows(const struct job *j, uint32_t width, uint32_t row, uint32_t rows) {
-    const uint32_t steps = j->weights.n_tokens / (width / 2);
-    const uint32_t blocks = width == 8 ? 4 : 2;
+TQK_INLINE void sum_rows(struct job *j, enum tqk_units_avx2 units, uint32_t bits, uint32_t row,
+                         uint32_t rows) {
     const char *weights = (const char *)(j->weights.rows + (size_t)row * TQK_BLOCK_AVX2);
-    for (uint32_t b = 0; b < blocks; b++) {
-        __m256i sum[TQK_SUMS_AVX2];
-        tqk_dot_avx2(j->values + (size_t)b * steps * 32, steps, weights, TQK_BLOCK_AVX2 * 2, width,
-                     rows, sum);
-        char *state = j->states + row * j->state_bytes;
-        TQK_UNROLL
-        for (uint32_t r = 0; r < rows; r++, state += j->state_bytes) {
-            if (width == 8) {
-                add_sums(j, row + r, state, b, _mm256_hadd_epi32(sum[2 * r], sum[2 * r + 1]));
-            } else {
-                add_sums(j, row + r, state, 2 * b, sum[2 * r]);
-                add_sums(j, row + r, state, 2 * b + 1, sum[2 * r + 1]);
-            }
+    struct tqk_walk_avx2 walk = j->walk;
+    uint8_t *kept = j->kept;
+    for (uint32_t pair = 0; pair < 4; pair += 2) {
+        __m256i acc[TQK_SUMS_AVX2];
+        tqk_dot_avx2(&j->codes, &walk, units, bits, true, kept, weights, TQK_BLOCK_AVX2 * 2, rows,
+                     acc);
+        add_sums(j, row, rows, j->dim + 8 * pair, 0, acc);
+        add_sums(j, row, rows, j->dim + 8 * pair + 8, 1, acc);
+        walk.at += 2 * walk.column;
+        kept += 2 * walk.kept_column;
+    }
+    if (units != TQK_NEXT)
+        j->walk.ahead = walk.ahead;
+}
+
+typedef void rows_fn(struct job *j, uint32_t row);
+#define ROWS(name, units, bits, rows)                                                            \
+    static __attribute__((noinline)) void name##_##units##_##rows(struct job *j, uint32_t row) { \
+        sum_rows(j, TQK_##units, bits, row, rows);                                               \
+    }
+TQK_FIRST_AVX2(lm4, 4)
+TQK_FIRST_AVX2(lm3, 3)
+TQK_FIRST_AVX2(lm2, 2)
+TQK_FIRST_AVX2(int8, 8)
+TQK_NEXT_AVX2(next)
+
+/* All dims of a block of tokens. */
+static void accumulate_block(struct job *j, rows_fn *const by_rows[2][TQK_ROWS_AVX2 + 1],
+                             uint32_t n_rows, uint32_t first_word) {
+    const struct tqi_layout *l = j->codes.l;
+    const uint32_t first = tqk_first_rows_avx2(n_rows);
+    for (uint32_t word = 0; word < l->dim_pad / 32; word++) {
+        j->walk.word = first_word + word;
+        j->dim = word * 32;
+        by_rows[first < n_rows][first](j, 0);
+        for (uint32_t r = first, rows; r < n_rows; r += rows) {
+            rows = tqk_next_rows_avx2(n_rows - r);
+            next[rows](j, r);
         }
     }
 }
 
-typedef void rows_fn(const struct job *j, uint32_t row);
-#define ROWS(name, width, rows)                                                              \
-    static __attribute__((noinline)) void name##_##rows(const struct job *j, uint32_t row) { \
-        sum_rows(j, width, row, rows);                                                       \
-    }
-TQK_BLOCKS_AVX2(halves, 8)
-TQK_BLOCKS_AVX2(whole, 4)
-
 /* Weights have 15 bits: tokens are taken in blocks with a scale of their own, so that a heavy
  * token takes precision from few others. */
-static void accumulate(const struct tqi_rows *v, const struct tqi_tile *tile,
-                       const float *probabilities, uint32_t n_rows, uint32_t score_stride,
-                       void *states, size_t state_bytes, int16_t *scratch,
-                       tqk_unpack_v_fn_avx2 *unpack) {
-    rows_fn *const *run = tqk_has_half(v) ? halves : whole;
+static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[2][TQK_ROWS_AVX2 + 1],
+                       const struct tqi_tile *tile, const float *probabilities, uint32_t n_rows,
+                       uint32_t score_stride, void *states, size_t state_bytes, uint8_t *scratch) {
     const struct tqi_layout *l = &v->layout;
-    struct job j = {.values = scratch, .states = states, .state_bytes = state_bytes};
+    const uint32_t group_words = l->dim_pad / 32 * (l->bits == 8 ? 2 : 1);
+    const struct tqk_weight_form_avx2 form = {tqk_order_avx2(v, true), TQK_VALUE_BIAS_AVX2};
+    struct job j; /* set field by field: clearing it would show */
+    j.codes = tqk_codes_of_avx2(v, tile, (size_t)l->group * 2, TQK_VALUE_BIAS_AVX2);
+    j.walk.word_step = group_words;
+    j.walk.second = l->dim_pad / 32;
+    j.walk.inner = l->group / 8;
+    j.walk.at = 0;
+    j.walk.column = 2 * j.codes.apart;
+    j.walk.far = (ptrdiff_t)l->codes;
+    j.kept = scratch;
+    j.weights.rows = (int16_t *)(void *)(scratch + (size_t)4 * TQK_UNIT_AVX2 * TQK_BLOCK_AVX2 / 8);
+    j.states = states;
+    j.state_bytes = state_bytes;
     tqk_rescale_states_avx2(l, states, state_bytes, n_rows);
     for (uint32_t token = tile->first / l->group * l->group; token < tile->last;
          token += TQK_BLOCK_AVX2) {
-        tqk_weigh_avx2(v, tile, probabilities, n_rows, score_stride, token,
-                       scratch + (size_t)32 * TQK_BLOCK_AVX2, &j.weights);
-        for (uint32_t word = 0; word < l->dim_pad / 32; word++) {
-            j.word = word;
-            unpack(v, tile, word, token, j.weights.n_tokens, scratch);
-            for (uint32_t r = 0, rows; r < n_rows; r += rows) {
-                rows = tqk_rows_together(n_rows - r);
-                run[rows](&j, r);
-            }
-        }
+        const uint8_t *ahead = tile->next ? tile->next : tile->blob;
+        tqk_weigh_avx2(v, tile, probabilities, n_rows, score_stride, token, &form, &j.weights);
+        j.walk.kept_column = (size_t)j.weights.n_tokens / 8 * TQK_UNIT_AVX2;
+        j.walk.outer = j.weights.n_tokens / l->group;
+        j.walk.ahead = ahead + (size_t)token * l->dim_pad * l->bits / 8;
+        accumulate_block(&j, by_rows, n_rows, token / l->group * group_words);
     }
 }
 
@@ -79,8 +109,8 @@ static void accumulate(const struct tqi_rows *v, const struct tqi_tile *tile,
     void TQK_OF_LEVEL(accumulate_##format)(                                                        \
         const struct tqi_rows *v, const struct tqi_tile *tile, const void *probabilities,          \
         uint32_t n_rows, uint32_t score_stride, void *states, size_t state_bytes, void *scratch) { \
-        accumulate(v, tile, probabilities, n_rows, score_stride, states, state_bytes, scratch,     \
-                   tqk_unpack_v_##format##_avx2);                                                  \
+        accumulate(v, format, tile, probabilities, n_rows, score_stride, states, state_bytes,      \
+                   scratch);                                                                       \
     }
 ACCUMULATE(lm4)
 ACCUMULATE(lm3)

@@ -1,19 +1,13 @@
 /*
  * Stages of the AVX2 level (AVX2, FMA, F16C).
  *
- * Codes of a tile are decoded once for all query rows into 16-bit integers in cache; queries and
- * probabilities are 16-bit fixed point with one scale per row, and VPMADDWD sums products of pairs
- * exactly. Lanes of a sum are tokens (keys) or dims (values), so that no step goes across a
- * register before the end:
- *
- *   a step    two registers of codes, and an element of every row, 2 or 4 integers that are
- *             spread over a register
- *   4 bits    elements of 4 integers; lanes are halves of 8 tokens or dims, in two registers
- *   others    elements of 2 integers; registers are 8 tokens or dims each
- *
- * Codes are biased by 128, which joins the sums at their end. Float formats sum rows in binary32,
- * in a fixed order. The AVX-VNNI level (lib/kernel/avxvnni) shares all of it but the
- * multiplication.
+ * Codes become bytes in the loop that multiplies them (dot_avx2.h); queries and weights are 15-bit
+ * fixed point with one scale per row, whose products with codes are summed exactly. Lanes of a sum
+ * are tokens (keys) or dims (values), so that no step goes across a register. Codes of keys are
+ * biased by 128, those of values as multiplication wants them; the bias joins the sums at their
+ * end. Float formats sum rows in binary32, in a fixed order. The AVX-VNNI level
+ * (lib/kernel/avxvnni) shares all of it but the multiplication, and the order in which the bytes of
+ * a row lie.
  */
 #ifndef TQI_KERNEL_AVX2_H
 #define TQI_KERNEL_AVX2_H
@@ -30,8 +24,8 @@ enum {
     TQK_BLOCK_AVX2 = 64        /* tokens whose weights share a scale */
 };
 
-/* A query row: elements of all steps, see tqk_order_avx2(); floats in dim order for float formats.
- */
+/* A query row: 16 bytes for every unit of a sum, see dot_avx2.h; floats in dim order for float
+ * formats. */
 struct tqk_query_avx2 {
     float scale;        /* query = integer * scale; NaN spoils the row */
     int32_t bias;       /* joins every sum, see tqk_bias_avx2() */
@@ -42,7 +36,7 @@ struct tqk_query_avx2 {
 
 /* State of a query row; the accumulator is in the basis of the codes. Probabilities are relative to
  * `max`, which follows the largest score at some distance. Sums of integer formats lie in the
- * order of the steps, see accumulate_avx2.c. */
+ * order of the units, see accumulate_avx2.c. */
 struct tqk_state_avx2 {
     float max, factor;
     float scale; /* of max: natural score = max * scale */
@@ -108,45 +102,29 @@ static inline int32_t tqk_bias_avx2(const struct tqi_rows *rows, int32_t sum) {
     return -128 * sum + (tqk_has_half(rows) ? (sum + 1) >> 1 : 0);
 }
 
-/* For VPSHUFB: 8 integers of a row, of the 8 dims of a word or of 8 tokens in order, to elements in
- * the order of the steps. */
-static inline __m128i tqk_order_avx2(const struct tqi_rows *rows, bool values) {
-#define TQK_ORDER(a, b, c, d, e, f, g, h)                                                        \
-    _mm_setr_epi8(2 * a, 2 * a + 1, 2 * b, 2 * b + 1, 2 * c, 2 * c + 1, 2 * d, 2 * d + 1, 2 * e, \
-                  2 * e + 1, 2 * f, 2 * f + 1, 2 * g, 2 * g + 1, 2 * h, 2 * h + 1)
-    if (rows->format->kind == TQI_KIND_INT8)
-        return values ? TQK_ORDER(0, 4, 1, 5, 2, 6, 3, 7) : TQK_ORDER(0, 2, 1, 3, 4, 6, 5, 7);
-    return tqk_has_half(rows) != values ? TQK_ORDER(0, 2, 4, 6, 1, 3, 5, 7)
-                                        : TQK_ORDER(0, 4, 2, 6, 1, 5, 3, 7);
-#undef TQK_ORDER
-}
+/* A query row as integers in dim order, and all of `query` but them. */
+void tqk_round_query_avx2(const struct tqi_rows *k, const float *row, struct tqk_query_avx2 *query,
+                          int16_t *integers);
 
-/* unpack: 16 keys from `token` (a multiple of 16) on to steps: 4 bits two blocks of 8 tokens,
- * others one of 16. */
-typedef void tqk_unpack_k_fn_avx2(const struct tqi_rows *k, const struct tqi_tile *tile,
-                                  uint32_t token, int16_t *to);
-/* Values of word `word` of all lanes, 32 dims, and n_tokens tokens from `token` on, whole groups,
- * to steps: 4 bits 4 blocks of two lanes, others 2 blocks of four. */
-typedef void tqk_unpack_v_fn_avx2(const struct tqi_rows *v, const struct tqi_tile *tile,
-                                  uint32_t word, uint32_t token, uint32_t n_tokens, int16_t *to);
-tqk_unpack_k_fn_avx2 tqk_unpack_k_lm4_avx2, tqk_unpack_k_lm3_avx2, tqk_unpack_k_lm2_avx2,
-    tqk_unpack_k_int8_avx2;
-tqk_unpack_v_fn_avx2 tqk_unpack_v_lm4_avx2, tqk_unpack_v_lm3_avx2, tqk_unpack_v_lm2_avx2,
-    tqk_unpack_v_int8_avx2;
-
-/* Probabilities times gains of a block of tokens as 16-bit fixed point. */
+/* Probabilities times gains of a block of tokens as 15-bit fixed point. */
 struct tqk_weights_avx2 {
     uint32_t token, n_tokens; /* from the start of the page; whole groups */
-    int16_t *rows;            /* TQK_BLOCK_AVX2 apart, 8 tokens in the order of the steps */
+    int16_t *rows;            /* TQK_BLOCK_AVX2 apart, 16 bytes for every unit of 8 tokens */
     int32_t bias[TQK_TILE_ROWS_AVX2 + 3];
     float scale[TQK_TILE_ROWS_AVX2 + 3];
 };
 
-/* The block of up to TQK_BLOCK_AVX2 tokens from `token` on; those outside the tile weigh nothing.
- */
+/* How the level lays them out: the place of every byte of 8 weights; and the bias of its codes. */
+struct tqk_weight_form_avx2 {
+    __m128i order;
+    int32_t code_bias;
+};
+
+/* The block of up to TQK_BLOCK_AVX2 tokens from `token` on, into weights->rows; those outside the
+ * tile weigh nothing. */
 void tqk_weigh_avx2(const struct tqi_rows *v, const struct tqi_tile *tile, const float *p,
-                    uint32_t n_rows, uint32_t score_stride, uint32_t token, int16_t *rows,
-                    struct tqk_weights_avx2 *weights);
+                    uint32_t n_rows, uint32_t score_stride, uint32_t token,
+                    const struct tqk_weight_form_avx2 *form, struct tqk_weights_avx2 *weights);
 /* Applies the factors that the softmax has noted. */
 void tqk_rescale_states_avx2(const struct tqi_layout *l, char *states, size_t state_bytes,
                              uint32_t n_rows);

@@ -1,100 +1,294 @@
-/* Sums of products of 16-bit integers, lanes side by side: no step across a register until the end
- * of a sum. */
+/* Sums of products of rows and codes. A *unit* is 8 codes along the sum of 8 tokens (keys) or 8
+ * dims (values), in the lanes of 32 bits of two registers, and 16 bytes of a row. Units are
+ * decoded, kept for the rows to come, and multiplied in one loop, so that all ports have work; no
+ * step goes across a register. AVX2 widens codes to 16 bits for VPMADDWD, AVX-VNNI takes bytes and
+ * rows in two planes of bytes; the sums are the same integers. */
 #ifndef TQI_KERNEL_AVX2_DOT_H
 #define TQI_KERNEL_AVX2_DOT_H
 
-#include "kernel/avx2/avx2.h"
+#include "kernel/avx2/codes_avx2.h"
+#include "kernel/simd/ahead.h"
 
-/* sum += products of pairs, modulo 2^32; and how many sums of a row are kept, so that a multiply
- * need not wait for the one before: VPDPWSSD adds only when it has multiplied. */
+/* Planes of a row, and biases of codes: VPDPBUSD wants one operand without signs, keys or weights;
+ * AVX2 widens bytes without sign. */
 #ifdef __AVXVNNI__
-#define TQK_ADD_PRODUCTS(sum, x, y) _mm256_dpwssd_avx_epi32(sum, x, y)
-#define TQK_CHAINS(rows) ((rows) > 3 ? 1u : (rows) > 1 ? 2u : 4u)
+enum { TQK_PLANES_AVX2 = 2, TQK_VALUE_BIAS_AVX2 = 0 };
 #else
-#define TQK_ADD_PRODUCTS(sum, x, y) _mm256_add_epi32(sum, _mm256_madd_epi16(x, y))
-#define TQK_CHAINS(rows) 1u
+enum { TQK_PLANES_AVX2 = 1, TQK_VALUE_BIAS_AVX2 = 128 };
 #endif
+enum {
+    TQK_KEY_BIAS_AVX2 = 128,
+    TQK_PARTS_AVX2 = 4 / TQK_PLANES_AVX2, /* registers of a unit, as they are multiplied */
+    TQK_UNIT_AVX2 = 32 * TQK_PARTS_AVX2
+};
 
-/* Rows that are taken together when so many are left: as many sums as hide the latency of a
- * multiply, 12 of VPDPWSSD for 6 rows, or for 3 twice. */
-static inline uint32_t tqk_rows_together(uint32_t left) {
-#ifdef __AVXVNNI__
-    return left >= 8 ? 5 : left >= 6 ? 6 : left;
-#else
-    return left >= 4 ? 4 : left >= 2 ? 2 : 1;
+/* For VPSHUFB: the bytes of 8 integers of a row, of the 8 dims of a word or of 8 tokens in order,
+ * as tqk_multiply_avx2() takes them, beside the codes that stand in a lane of either register. */
+static inline __m128i tqk_order_avx2(const struct tqi_rows *rows, bool values) {
+#ifdef __AVXVNNI__ /* high bytes, low bytes */
+#define TQK_HALF(a, b, c, d) 2 * a + 1, 2 * b + 1, 2 * c + 1, 2 * d + 1, 2 * a, 2 * b, 2 * c, 2 * d
+#else /* bytes 0 and 2 of a lane, 1 and 3 */
+#define TQK_HALF(a, b, c, d) 2 * a, 2 * a + 1, 2 * c, 2 * c + 1, 2 * b, 2 * b + 1, 2 * d, 2 * d + 1
 #endif
+#define TQK_ORDER(a, b, c, d, e, f, g, h) _mm_setr_epi8(TQK_HALF(a, b, c, d), TQK_HALF(e, f, g, h))
+    if (rows->format->kind == TQI_KIND_INT8)
+        return values ? TQK_ORDER(0, 1, 4, 5, 2, 3, 6, 7) : TQK_ORDER(0, 1, 2, 3, 4, 5, 6, 7);
+    return values ? TQK_ORDER(0, 4, 2, 6, 1, 5, 3, 7) : TQK_ORDER(0, 2, 4, 6, 1, 3, 5, 7);
+#undef TQK_ORDER
+#undef TQK_HALF
 }
-enum { TQK_SUMS_AVX2 = 12 };
 
-/* A function of its own for every number of rows that are taken together, so that each has all
- * registers, and the table `name` of them: wants ROWS(name, width, rows), which makes one, and
- * their type rows_fn. */
-#ifdef __AVXVNNI__
-#define TQK_BLOCKS_AVX2(name, width)                                         \
-    ROWS(name, width, 1)                                                     \
-    ROWS(name, width, 2)                                                     \
-    ROWS(name, width, 3)                                                     \
-    ROWS(name, width, 4)                                                     \
-    ROWS(name, width, 5)                                                     \
-    ROWS(name, width, 6)                                                     \
-    static rows_fn *const name[7] = {NULL,     name##_1, name##_2, name##_3, \
-                                     name##_4, name##_5, name##_6};
-#else
-#define TQK_BLOCKS_AVX2(name, width) \
-    ROWS(name, width, 1)             \
-    ROWS(name, width, 2)             \
-    ROWS(name, width, 4)             \
-    static rows_fn *const name[5] = {NULL, name##_1, name##_2, NULL, name##_4};
-#endif
+/* Integers whose bytes are the planes of a row with signs: both bytes have one then. */
+static inline __m128i tqk_signed_planes_avx2(__m128i x) {
+    if (TQK_PLANES_AVX2 == 1)
+        return x;
+    const __m128i half = _mm_set1_epi16(128);
+    return _mm_xor_si128(_mm_add_epi16(x, half), half);
+}
 
-/* Keeps a sum in its register: compilers else go round the loop with a copy of it. */
+/* Two columns of 8 tokens or dims are summed together, so that what is loaded of a row serves two
+ * multiplies: cores load two registers a cycle, which is what they multiply. */
+enum { TQK_COLUMNS_AVX2 = 2, TQK_SUMS_AVX2 = 12, TQK_ROWS_AVX2 = 4 };
+
+/* Where the sums of a row and plane are. */
+TQK_INLINE uint32_t tqk_place_avx2(uint32_t row, uint32_t plane) {
+    return (row * TQK_PLANES_AVX2 + plane) * TQK_COLUMNS_AVX2;
+}
+
+/* Keeps a sum in its register: compilers else go round the loop with a copy of it, or add up
+ * products first, which they have no registers for. And an address, or they keep one for every row
+ * and operand. */
 #define TQK_KEEP_AVX2(x) __asm__("" : "+x"(x))
+#define TQK_KEEP_ADDRESS(x) __asm__("" : "+r"(x))
 
-/* `width` bytes (4 or 8) over a register, by the load port. */
-TQK_INLINE __m256i tqk_spread_avx2(const char *at, uint32_t width) {
-    return width == 8 ? _mm256_castpd_si256(_mm256_broadcast_sd((const double *)(const void *)at))
-                      : _mm256_castps_si256(_mm256_broadcast_ss((const float *)(const void *)at));
+/* 4 bytes over a register, by the load port. */
+TQK_INLINE __m256i tqk_spread_avx2(const char *at) {
+    return _mm256_castps_si256(_mm256_broadcast_ss((const float *)(const void *)at));
 }
 
-/* sum[2 r + i] = sum over steps s, a multiple of 4, of register i of step s times element s of row
- * r, spread. A step is two registers; elements have `width` bytes; rows lie row_bytes
- * apart. */
-TQK_INLINE void tqk_dot_avx2(const int16_t *x, uint32_t steps, const char *row, size_t row_bytes,
-                             uint32_t width, uint32_t rows, __m256i *sum) {
-    const uint32_t chains = TQK_CHAINS(rows);
-    __m256i acc[TQK_SUMS_AVX2];
+/* Adds products of x[column] and an element of a row to acc[column]. keep: see there. */
+TQK_INLINE void tqk_add_products_avx2(__m256i *acc, const __m256i x[TQK_COLUMNS_AVX2], __m256i y,
+                                      bool values, bool keep) {
     TQK_UNROLL
-    for (uint32_t i = 0; i < chains * rows * 2; i++) {
+    for (uint32_t c = 0; c < TQK_COLUMNS_AVX2; c++) {
+#ifdef __AVXVNNI__ /* the first operand has no signs */
+        acc[c] = values ? _mm256_dpbusd_avx_epi32(acc[c], y, x[c])
+                        : _mm256_dpbusd_avx_epi32(acc[c], x[c], y);
+#else
+        (void)values;
+        keep = true;
+        acc[c] = _mm256_add_epi32(acc[c], _mm256_madd_epi16(x[c], y));
+#endif
+        if (keep)
+            TQK_KEEP_AVX2(acc[c]);
+    }
+}
+
+/* Part of a unit of both columns, and its bytes of all rows, whose unit is at `at`. */
+TQK_INLINE void tqk_multiply_avx2(const __m256i x[TQK_COLUMNS_AVX2], uint32_t part, bool values,
+                                  bool keep, const char *const *row, size_t at, uint32_t rows,
+                                  __m256i *acc) {
+    TQK_UNROLL
+    for (uint32_t p = 0; p < TQK_PLANES_AVX2; p++) {
+        TQK_UNROLL
+        for (uint32_t r = 0; r < rows; r++) {
+            __m256i y = tqk_spread_avx2(row[r] + at + 4 * (part * TQK_PLANES_AVX2 + p));
+            tqk_add_products_avx2(acc + tqk_place_avx2(r, p), x, y, values, keep);
+        }
+    }
+}
+
+/* The sum of a row and column. */
+TQK_INLINE __m256i tqk_sum_avx2(const __m256i *acc, uint32_t row, uint32_t column) {
+    __m256i high = acc[tqk_place_avx2(row, 0) + column];
+    if (TQK_PLANES_AVX2 == 1)
+        return high;
+    return _mm256_add_epi32(_mm256_slli_epi32(high, 8), acc[tqk_place_avx2(row, 1) + column]);
+}
+
+/* The units of a sum, in the order of rows: `inner` times 16 bytes on, then `outer` times to the
+ * word word_step on. */
+struct tqk_walk_avx2 {
+    uint32_t word, word_step, second; /* see tqk_decode_avx2() */
+    uint32_t outer, inner;
+    size_t at, column;    /* bytes to the second column */
+    size_t kept_column;   /* the same of decoded units */
+    const uint8_t *ahead; /* lines that will be read, see simd/ahead.h */
+    ptrdiff_t far;
+};
+
+/* What a function does with units: it decodes them, for no other rows or for those to come, or
+ * takes kept ones. */
+enum tqk_units_avx2 { TQK_ALONE, TQK_FIRST, TQK_NEXT };
+
+/* Where the units of both columns are, and where decoded ones are kept. */
+struct tqk_at_avx2 {
+    struct tqk_codes_avx2 codes;
+    size_t at;
+    uint32_t word;
+    uint8_t *kept[TQK_COLUMNS_AVX2];
+    const char *row[TQK_ROWS_AVX2];
+};
+
+/* Part of decoded bytes. */
+TQK_INLINE __m256i tqk_part_avx2(const __m256i bytes[2], uint32_t part) {
+    if (TQK_PARTS_AVX2 == 2)
+        return bytes[part];
+    return part % 2 ? _mm256_srli_epi16(bytes[part / 2], 8)
+                    : _mm256_and_si256(bytes[part / 2], _mm256_set1_epi16(255));
+}
+
+/* Unit i of two, of both columns, a part at a time: sums leave few registers. */
+TQK_INLINE void tqk_unit_avx2(const struct tqk_at_avx2 *p, const struct tqk_walk_avx2 *w,
+                              enum tqk_units_avx2 units, uint32_t bits, bool values, uint32_t i,
+                              uint32_t rows, __m256i *acc) {
+    __m256i bytes[TQK_COLUMNS_AVX2][2], x[TQK_COLUMNS_AVX2];
+    TQK_UNROLL
+    for (uint32_t c = 0; c < TQK_COLUMNS_AVX2 && units != TQK_NEXT; c++) {
+        tqk_decode_avx2(&p->codes, bits, p->word, w->second, p->at + 16 * i + c * w->column,
+                        bytes[c]);
+    }
+    TQK_UNROLL
+    for (uint32_t part = 0; part < TQK_PARTS_AVX2; part++) {
+        TQK_UNROLL
+        for (uint32_t c = 0; c < TQK_COLUMNS_AVX2; c++) {
+            __m256i *kept = (__m256i *)(void *)(p->kept[c] + i * TQK_UNIT_AVX2) + part;
+            x[c] = units == TQK_NEXT ? _mm256_load_si256(kept) : tqk_part_avx2(bytes[c], part);
+            if (units == TQK_FIRST)
+                _mm256_store_si256(kept, x[c]);
+        }
+        tqk_multiply_avx2(x, part, values, units == TQK_NEXT, p->row, 16 * i, rows, acc);
+    }
+}
+
+/* Whether every word has a slab of its own. */
+TQK_INLINE bool tqk_is_plain_avx2(uint32_t bits) {
+    return bits == 4 || bits == 8;
+}
+
+TQK_INLINE struct tqk_at_avx2 tqk_start_avx2(const struct tqk_codes_avx2 *codes,
+                                             const struct tqk_walk_avx2 *w, uint32_t bits,
+                                             uint8_t *kept, const char *row, size_t row_bytes,
+                                             uint32_t rows) {
+    struct tqk_at_avx2 p;
+    p.codes = *codes;
+    p.at = w->at;
+    p.word = w->word;
+    if (tqk_is_plain_avx2(bits)) {
+        p.codes.at += w->at + w->word * p.codes.slab;
+        p.at = p.word = 0;
+    }
+    TQK_UNROLL
+    for (uint32_t i = 0; i < TQK_COLUMNS_AVX2; i++) {
+        p.kept[i] = kept + i * w->kept_column;
+    }
+    TQK_UNROLL
+    for (uint32_t i = 0; i < rows; i++) {
+        p.row[i] = row + i * row_bytes;
+    }
+    return p;
+}
+
+/* Two units on; and from the last of a word to the first of the next one. */
+TQK_INLINE void tqk_step_avx2(struct tqk_at_avx2 *p, const struct tqk_walk_avx2 *w, uint32_t bits,
+                              uint32_t *left) {
+    const size_t back = (size_t)16 * w->inner;
+    const bool end = (*left -= 2) == 0;
+    *left = end ? w->inner : *left;
+    if (tqk_is_plain_avx2(bits)) {
+        p->codes.at += 32 + (end ? w->word_step * p->codes.slab - back : 0);
+    } else {
+        p->at += 32 - (end ? back : 0);
+        p->word += end ? w->word_step : 0;
+    }
+}
+
+/* acc[] of `rows` rows, row_bytes apart, and both columns over all units of a walk. */
+TQK_INLINE void tqk_dot_avx2(const struct tqk_codes_avx2 *codes, struct tqk_walk_avx2 *w,
+                             enum tqk_units_avx2 units, uint32_t bits, bool values, uint8_t *kept,
+                             const char *row, size_t row_bytes, uint32_t rows, __m256i *acc) {
+    struct tqk_at_avx2 p = tqk_start_avx2(codes, w, bits, kept, row, row_bytes, rows);
+    const uint8_t *ahead = w->ahead;
+    uint32_t left = w->inner;
+    TQK_UNROLL
+    for (uint32_t i = 0; i < tqk_place_avx2(rows, 0); i++) {
         acc[i] = _mm256_setzero_si256();
     }
-    for (uint32_t s = 0; s < steps; s += chains) {
+    for (uint32_t u = w->outer * w->inner; u > 0; u -= 2) {
         TQK_UNROLL
-        for (uint32_t c = 0; c < chains; c++) {
-            __m256i x0 = _mm256_load_si256((const __m256i *)(const void *)(x + 32 * c));
-            __m256i x1 = _mm256_load_si256((const __m256i *)(const void *)(x + 32 * c + 16));
-            TQK_UNROLL
-            for (uint32_t r = 0; r < rows; r++) {
-                __m256i y = tqk_spread_avx2(row + r * row_bytes + c * width, width);
-                __m256i *to = acc + (c * rows + r) * 2;
-                to[0] = TQK_ADD_PRODUCTS(to[0], x0, y);
-                to[1] = TQK_ADD_PRODUCTS(to[1], x1, y);
+        for (uint32_t i = 0; i < 2; i++) {
+            if (units != TQK_NEXT) {
+                tqk_ahead(ahead, w->far);
+                ahead += bits * 16;
             }
+            tqk_unit_avx2(&p, w, units, bits, values, i, rows, acc);
         }
         TQK_UNROLL
-        for (uint32_t i = 0; i < chains * rows * 2; i++) {
-            TQK_KEEP_AVX2(acc[i]);
+        for (uint32_t i = 0; i < rows; i++) {
+            p.row[i] += 32;
+            TQK_KEEP_ADDRESS(p.row[i]);
         }
-        x += 32 * chains;
-        row += (size_t)chains * width;
-    }
-    TQK_UNROLL
-    for (uint32_t i = 0; i < rows * 2; i++) {
-        sum[i] = acc[i];
         TQK_UNROLL
-        for (uint32_t c = 1; c < chains; c++) {
-            sum[i] = _mm256_add_epi32(sum[i], acc[c * rows * 2 + i]);
+        for (uint32_t i = 0; i < TQK_COLUMNS_AVX2 && units != TQK_ALONE; i++) {
+            p.kept[i] += 2 * TQK_UNIT_AVX2;
+            TQK_KEEP_ADDRESS(p.kept[i]);
         }
+        if (units != TQK_NEXT)
+            tqk_step_avx2(&p, w, bits, &left);
     }
+    w->ahead = ahead;
 }
+
+/* Rows that decode units, of n; then, as often as it takes, rows that use them, of those left. As
+ * many sums as hide the latency of a multiply, and no more than registers hold. */
+static inline uint32_t tqk_first_rows_avx2(uint32_t n) {
+#ifdef __AVXVNNI__
+    return n == 1 || n == 4 ? 1 : 2;
+#else
+    return n >= 4 ? 4 : n >= 2 ? 2 : 1;
+#endif
+}
+static inline uint32_t tqk_next_rows_avx2(uint32_t left) {
+#ifdef __AVXVNNI__
+    return left >= 5 || left == 3 ? 3 : left >= 2 ? 2 : 1;
+#else
+    return tqk_first_rows_avx2(left);
+#endif
+}
+
+/* A function of its own for every number of rows, so that each has all registers: wants
+ * ROWS(name, units, bits, rows), which makes one, and their type rows_fn. */
+#ifdef __AVXVNNI__
+#define TQK_FIRST_AVX2(name, bits)                          \
+    ROWS(name, ALONE, bits, 1)                              \
+    ROWS(name, ALONE, bits, 2)                              \
+    ROWS(name, FIRST, bits, 1)                              \
+    ROWS(name, FIRST, bits, 2)                              \
+    static rows_fn *const name[2][TQK_ROWS_AVX2 + 1] = {    \
+        {NULL, name##_ALONE_1, name##_ALONE_2, NULL, NULL}, \
+        {NULL, name##_FIRST_1, name##_FIRST_2, NULL, NULL}};
+#define TQK_NEXT_AVX2(name)                                                              \
+    ROWS(name, NEXT, 0, 1)                                                               \
+    ROWS(name, NEXT, 0, 2)                                                               \
+    ROWS(name, NEXT, 0, 3)                                                               \
+    static rows_fn *const name[TQK_ROWS_AVX2 + 1] = {NULL, name##_NEXT_1, name##_NEXT_2, \
+                                                     name##_NEXT_3, NULL};
+#else
+#define TQK_FIRST_AVX2(name, bits)                                    \
+    ROWS(name, ALONE, bits, 1)                                        \
+    ROWS(name, ALONE, bits, 2)                                        \
+    ROWS(name, ALONE, bits, 4)                                        \
+    ROWS(name, FIRST, bits, 2)                                        \
+    ROWS(name, FIRST, bits, 4)                                        \
+    static rows_fn *const name[2][TQK_ROWS_AVX2 + 1] = {              \
+        {NULL, name##_ALONE_1, name##_ALONE_2, NULL, name##_ALONE_4}, \
+        {NULL, NULL, name##_FIRST_2, NULL, name##_FIRST_4}};
+#define TQK_NEXT_AVX2(name)                                                                    \
+    ROWS(name, NEXT, 0, 1)                                                                     \
+    ROWS(name, NEXT, 0, 2)                                                                     \
+    ROWS(name, NEXT, 0, 4)                                                                     \
+    static rows_fn *const name[TQK_ROWS_AVX2 + 1] = {NULL, name##_NEXT_1, name##_NEXT_2, NULL, \
+                                                     name##_NEXT_4};
+#endif
 
 #endif

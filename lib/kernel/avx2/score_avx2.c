@@ -12,13 +12,16 @@ size_t tqk_query_bytes_avx2(const struct tqi_rows *k) {
     return sizeof(struct tqk_query_avx2) + row + tqk_table_bytes_avx2(k);
 }
 
-/* Decoded rows of either side, then probabilities. */
+/* Decoded codes of either side, then weights; decoded floats. */
 size_t tqk_scratch_bytes_avx2(const struct tqi_rows *rows) {
     const struct tqi_layout *l = &rows->layout;
-    size_t element = tqk_is_integer(rows) ? sizeof(int16_t) : sizeof(float);
-    size_t keys = 16 * element * l->dim_pad;
-    uint32_t block = l->tokens > TQK_BLOCK_AVX2 ? l->tokens : TQK_BLOCK_AVX2;
-    size_t values = (32 + TQK_TILE_ROWS_AVX2) * element * block;
+    size_t keys = (size_t)32 * 2 * l->dim_pad,
+           values = (size_t)(32 + TQK_TILE_ROWS_AVX2) * 2 * TQK_BLOCK_AVX2;
+    if (!tqk_is_integer(rows)) {
+        uint32_t block = l->tokens > TQK_BLOCK_AVX2 ? l->tokens : TQK_BLOCK_AVX2;
+        keys = 16 * sizeof(float) * l->dim_pad;
+        values = (32 + TQK_TILE_ROWS_AVX2) * sizeof(float) * block;
+    }
     return keys > values ? keys : values;
 }
 
@@ -26,26 +29,27 @@ size_t tqk_scratch_bytes_avx2(const struct tqi_rows *rows) {
 
 #include "kernel/simd/range.h"
 
-/* x * scale as integers, 8 in `order`; returns their sum. */
-static int32_t put_integers(const float *x, uint32_t n, float scale, __m128i order, int16_t *to) {
+/* x * scale as integers; returns their sum. */
+static int32_t put_integers(const float *x, uint32_t n, float scale, int16_t *to) {
     int32_t sum = 0;
     for (uint32_t i = 0; i < n; i += 8) {
         __m256 v = _mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(scale));
         __m256i y = _mm256_cvtps_epi32(v);
         __m128i low = _mm256_castsi256_si128(y), high = _mm256_extracti128_si256(y, 1);
         __m128i all = _mm_add_epi32(low, high);
-        _mm_storeu_si128((__m128i *)(void *)(to + i),
-                         _mm_shuffle_epi8(_mm_packs_epi32(low, high), order));
+        _mm_storeu_si128((__m128i *)(void *)(to + i), _mm_packs_epi32(low, high));
         all = _mm_hadd_epi32(all, all);
         sum += _mm_cvtsi128_si32(_mm_hadd_epi32(all, all));
     }
     return sum;
 }
 
-/* Largest integer of a query: no sum with dim_pad codes may leave 32 bits. */
+/* Largest integer of a query: no sum with dim_pad codes may leave 32 bits, and two bytes with signs
+ * must hold it (AVX-VNNI). */
 static float limit_of(uint32_t dim_pad) {
+    const float most = INT8_MAX * 256 + INT8_MAX;
     float limit = 0x1p24f / (float)dim_pad - 1;
-    return limit < INT16_MAX ? limit : INT16_MAX;
+    return limit < most ? limit : most;
 }
 
 /* Of the integers of a query. */
@@ -58,19 +62,15 @@ static void clear_sketch(const struct tqi_rows *k, struct tqk_query_avx2 *q) {
     memset((uint8_t *)q->data + codes_bytes(k), 0, tqk_table_bytes_avx2(k));
 }
 
-void tqk_prepare_avx2(const struct tqi_rows *k, const float *row, void *query) {
+void tqk_round_query_avx2(const struct tqi_rows *k, const float *row, struct tqk_query_avx2 *q,
+                          int16_t *integers) {
     const struct tqi_layout *l = &k->layout;
-    struct tqk_query_avx2 *q = query;
-    if (!tqk_is_integer(k)) {
-        (tqk_is_polar(k) ? tqk_prepare_polar_avx2 : tqk_prepare_float_avx2)(k, row, query);
-        return;
-    }
     float x[TQK_DIM_LIMIT_AVX2] __attribute__((aligned(32)));
     memset(x + l->dim, 0, (l->dim_pad - l->dim) * sizeof *x);
     memcpy(x, row, l->dim * sizeof *x);
     int e = to_range(x, l->dim);
     if (e == INT_MIN) {
-        memset(q->data, 0, l->dim_pad * sizeof *q->data);
+        memset(integers, 0, l->dim_pad * sizeof *integers);
         q->bias = 0;
         q->scale = NAN;
         clear_sketch(k, q);
@@ -78,9 +78,7 @@ void tqk_prepare_avx2(const struct tqi_rows *k, const float *row, void *query) {
     }
     tqk_rotate_avx2(&k->rotation, x);
     float most = largest_of(x, l->dim_pad), limit = limit_of(l->dim_pad);
-    int32_t sum =
-        put_integers(x, l->dim_pad, most > 0 ? limit / most : 0, tqk_order_avx2(k, false), q->data);
-    q->bias = tqk_bias_avx2(k, sum);
+    q->bias = tqk_bias_avx2(k, put_integers(x, l->dim_pad, most > 0 ? limit / most : 0, integers));
     q->scale = (float)(ldexp((double)most / (double)limit, e) / sqrt((double)l->dim) *
                        tqk_integer_unit(k) / TQK_SCORE_UNIT);
     if (k->format->sketch)

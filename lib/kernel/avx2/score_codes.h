@@ -3,63 +3,148 @@
  * TQK_OF_LEVEL(name) for the names. */
 #include "kernel/avx2/dot_avx2.h"
 
-/* Sums of 8 keys from `token` + at on: with a width of 8 a row's two registers join, else the i-th
- * of them has these keys. */
-TQK_INLINE void put_scores(const struct tqi_rows *k, const struct tqi_tile *tile, uint32_t width,
-                           const char *queries, uint32_t rows, uint32_t stride, float *scores,
-                           uint32_t token, uint32_t at, uint32_t i, const __m256i *sum) {
-    const size_t query_bytes = tqk_query_bytes_avx2(k);
-    const uint8_t *gains = tile->blob + k->layout.gains + (size_t)(token + at) * 2;
-    __m256 gain = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)gains));
+/* ---- queries ------------------------------------------------------------------------------ */
+
+/* Integers of a row to the order of units: for word j of lane t, 8 dims, 16 bytes at 4 j + t. */
+static void put_query(const struct tqi_rows *k, const int16_t *integers, char *to) {
+    const uint32_t per_lane = k->layout.dim_pad / 32;
+    const __m128i order = tqk_order_avx2(k, false);
+    for (uint32_t t = 0; t < 4; t++)
+        for (uint32_t j = 0; j < per_lane; j++, integers += 8) {
+            __m128i x = _mm_loadu_si128((const __m128i *)(const void *)integers);
+            _mm_storeu_si128((__m128i *)(void *)(to + (size_t)(4 * j + t) * 16),
+                             _mm_shuffle_epi8(tqk_signed_planes_avx2(x), order));
+        }
+}
+
+void TQK_OF_LEVEL(prepare)(const struct tqi_rows *k, const float *row, void *query) {
+    struct tqk_query_avx2 *q = query;
+    int16_t integers[TQK_DIM_LIMIT_AVX2];
+    if (!tqk_is_integer(k)) {
+        (tqk_is_polar(k) ? tqk_prepare_polar_avx2 : tqk_prepare_float_avx2)(k, row, query);
+        return;
+    }
+    tqk_round_query_avx2(k, row, q, integers);
+    put_query(k, integers, (char *)q->data);
+}
+
+/* ---- scores ------------------------------------------------------------------------------- */
+
+/* Up to 32 keys of a group. */
+struct block {
+    struct tqk_codes_avx2 codes;
+    struct tqk_walk_avx2 walk; /* of the first 16 keys */
+    const struct tqi_tile *tile;
+    const uint8_t *gains;
+    uint32_t token, tokens;
+    size_t query_bytes;
+    uint8_t *kept;
+    float *scores;
+    uint32_t stride;
+};
+
+/* 16 scores of every row, row_stride floats apart. */
+TQK_INLINE void scale_scores(const char *queries, size_t query_bytes, uint32_t rows,
+                             const uint8_t *gains, const __m256i *acc, float *to,
+                             size_t row_stride) {
     TQK_UNROLL
-    for (uint32_t r = 0; r < rows; r++) {
-        const struct tqk_query_avx2 *q = (const void *)(queries + r * query_bytes);
-        __m256i x = width == 8 ? _mm256_hadd_epi32(sum[2 * r], sum[2 * r + 1]) : sum[2 * r + i];
-        __m256 s = _mm256_cvtepi32_ps(_mm256_add_epi32(x, _mm256_set1_epi32(q->bias)));
-        s = _mm256_mul_ps(_mm256_mul_ps(s, _mm256_set1_ps(q->scale)), gain);
-        tqk_put_8_scores_avx2(tile, scores + (size_t)r * stride, token + at, s);
+    for (uint32_t c = 0; c < TQK_COLUMNS_AVX2; c++) {
+        __m256 gain = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)gains + c));
+        TQK_UNROLL
+        for (uint32_t r = 0; r < rows; r++) {
+            const struct tqk_query_avx2 *q = (const void *)(queries + r * query_bytes);
+            __m256i x = _mm256_add_epi32(tqk_sum_avx2(acc, r, c), _mm256_set1_epi32(q->bias));
+            __m256 s = _mm256_mul_ps(_mm256_cvtepi32_ps(x), _mm256_set1_ps(q->scale));
+            _mm256_storeu_ps(to + r * row_stride + 8 * c, _mm256_mul_ps(s, gain));
+        }
     }
 }
 
-/* Rows and the 16 keys from `token` on. */
-TQK_INLINE void score_rows(const struct tqi_rows *k, const struct tqi_tile *tile, uint32_t width,
-                           const char *queries, uint32_t rows, uint32_t stride, float *scores,
-                           uint32_t token, const int16_t *keys) {
-    const size_t query_bytes = tqk_query_bytes_avx2(k);
-    const uint32_t steps = k->layout.dim_pad / (width / 2), blocks = width == 8 ? 2 : 1;
-    for (uint32_t b = 0; b < blocks; b++) {
-        __m256i sum[TQK_SUMS_AVX2];
-        tqk_dot_avx2(keys + (size_t)b * steps * 32, steps,
-                     queries + offsetof(struct tqk_query_avx2, data), query_bytes, width, rows,
-                     sum);
-        put_scores(k, tile, width, queries, rows, stride, scores, token, b * 8, 0, sum);
-        if (blocks == 1)
-            put_scores(k, tile, width, queries, rows, stride, scores, token, 8, 1, sum);
-    }
+/* Those of the 16 tokens from `token` on that are in the tile. */
+static __attribute__((noinline)) void put_some(const struct block *b, uint32_t row, uint32_t rows,
+                                               uint32_t token, const float *from) {
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < 16; i++)
+            if (token + i >= b->tile->first && token + i < b->tile->last)
+                b->scores[(size_t)(row + r) * b->stride + token + i - b->tile->first] =
+                    from[16 * r + i];
 }
 
-typedef void rows_fn(const struct tqi_rows *k, const struct tqi_tile *tile, const char *queries,
-                     uint32_t stride, float *scores, uint32_t token, const int16_t *keys);
-#define ROWS(name, width, rows)                                                     \
-    static __attribute__((noinline)) void name##_##rows(                            \
-        const struct tqi_rows *k, const struct tqi_tile *tile, const char *queries, \
-        uint32_t stride, float *scores, uint32_t token, const int16_t *keys) {      \
-        score_rows(k, tile, width, queries, rows, stride, scores, token, keys);     \
+/* Rows from `row` on and all keys of the block. */
+TQK_INLINE void score_rows(struct block *b, enum tqk_units_avx2 units, uint32_t bits,
+                           const char *queries, uint32_t row, uint32_t rows) {
+    const char *q = queries + row * b->query_bytes;
+    struct tqk_walk_avx2 walk = b->walk;
+    uint8_t *kept = b->kept;
+    for (uint32_t at = 0; at < b->tokens; at += 16) {
+        const uint32_t token = b->token + at;
+        const bool whole = token >= b->tile->first && token + 16 <= b->tile->last;
+        __m256i acc[TQK_SUMS_AVX2];
+        float some[16 * TQK_ROWS_AVX2];
+        float *to = b->scores + (size_t)row * b->stride + (whole ? token - b->tile->first : 0);
+        tqk_dot_avx2(&b->codes, &walk, units, bits, false, kept,
+                     q + offsetof(struct tqk_query_avx2, data), b->query_bytes, rows, acc);
+        scale_scores(q, b->query_bytes, rows, b->gains + (size_t)at * 2, acc, whole ? to : some,
+                     whole ? b->stride : 16);
+        if (!whole)
+            put_some(b, row, rows, token, some);
+        walk.at += 2 * walk.column;
+        kept += 2 * walk.kept_column;
     }
-TQK_BLOCKS_AVX2(halves, 8)
-TQK_BLOCKS_AVX2(whole, 4)
+    if (units != TQK_NEXT)
+        b->walk.ahead = walk.ahead;
+}
 
-static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const char *queries,
-                  uint32_t n_rows, uint32_t stride, float *scores, int16_t *scratch,
-                  tqk_unpack_k_fn_avx2 *unpack) {
-    rows_fn *const *run = tqk_has_half(k) ? halves : whole;
-    const size_t query_bytes = tqk_query_bytes_avx2(k);
-    for (uint32_t token = tile->first & ~15u; token < tile->last; token += 16) {
-        unpack(k, tile, token, scratch);
-        for (uint32_t r = 0, rows; r < n_rows; r += rows) {
-            rows = tqk_rows_together(n_rows - r);
-            run[rows](k, tile, queries + r * query_bytes, stride, scores + (size_t)r * stride,
-                      token, scratch);
+typedef void rows_fn(struct block *b, const char *queries, uint32_t row);
+#define ROWS(name, units, bits, rows)                              \
+    static __attribute__((noinline)) void name##_##units##_##rows( \
+        struct block *b, const char *queries, uint32_t row) {      \
+        score_rows(b, TQK_##units, bits, queries, row, rows);      \
+    }
+TQK_FIRST_AVX2(lm4, 4)
+TQK_FIRST_AVX2(lm3, 3)
+TQK_FIRST_AVX2(lm2, 2)
+TQK_FIRST_AVX2(int8, 8)
+TQK_NEXT_AVX2(next)
+
+static void set_tokens(struct block *b, uint32_t token, uint32_t words) {
+    const struct tqi_layout *l = b->codes.l;
+    const uint32_t group = l->group == 32 ? token / 32 : token / 16;
+    b->walk.word = group * words;
+    b->walk.at = (size_t)(token - group * l->group) * 16;
+    b->token = token;
+    b->tokens = token % 32 == 0 && l->group == 32 && token + 16 < b->tile->last ? 32 : 16;
+    b->gains = b->tile->blob + l->gains + (size_t)token * 2;
+}
+
+static void score(const struct tqi_rows *k, rows_fn *const by_rows[2][TQK_ROWS_AVX2 + 1],
+                  const struct tqi_tile *tile, const char *queries, uint32_t n_rows,
+                  uint32_t stride, float *scores, void *scratch) {
+    const struct tqi_layout *l = &k->layout;
+    const uint32_t slabs = l->bits == 8 ? 2 : 1, words = l->dim_pad / 32 * slabs;
+    const uint32_t first = tqk_first_rows_avx2(n_rows);
+    uint32_t token = tile->first & ~15u;
+    struct block b; /* set field by field: clearing it would show */
+    b.codes = tqk_codes_of_avx2(k, tile, 64, TQK_KEY_BIAS_AVX2);
+    b.walk.word_step = slabs;
+    b.walk.second = 1;
+    b.walk.outer = l->dim_pad / 32;
+    b.walk.inner = 4;
+    b.walk.column = 128;
+    b.walk.kept_column = (size_t)l->dim_pad / 8 * TQK_UNIT_AVX2;
+    b.walk.ahead = b.codes.at + l->codes_size + (size_t)token * l->dim_pad * l->bits / 8;
+    b.walk.far = tqk_far_keys(l, tile);
+    b.tile = tile;
+    b.query_bytes = tqk_query_bytes_avx2(k);
+    b.kept = scratch;
+    b.scores = scores;
+    b.stride = stride;
+    for (; token < tile->last; token += b.tokens) {
+        set_tokens(&b, token, words);
+        by_rows[first < n_rows][first](&b, queries, 0);
+        for (uint32_t r = first, rows; r < n_rows; r += rows) {
+            rows = tqk_next_rows_avx2(n_rows - r);
+            next[rows](&b, queries, r);
         }
     }
 }
@@ -68,8 +153,7 @@ static void score(const struct tqi_rows *k, const struct tqi_tile *tile, const c
     void TQK_OF_LEVEL(score_##format)(const struct tqi_rows *k, const struct tqi_tile *tile,       \
                                       const void *queries, uint32_t n_rows, uint32_t score_stride, \
                                       void *scores, void *scratch) {                               \
-        score(k, tile, queries, n_rows, score_stride, scores, scratch,                             \
-              tqk_unpack_k_##format##_avx2);                                                       \
+        score(k, format, tile, queries, n_rows, score_stride, scores, scratch);                    \
     }
 SCORE(lm4)
 SCORE(lm3)

@@ -17,6 +17,7 @@ struct job {
     struct tqk_weights_avx2 *weights;
     __m256 gain[REGISTERS];
     __m256i order;                        /* of 8 weights, twice */
+    __m128i minus_bias;                   /* of the codes */
     float factor[TQK_TILE_ROWS_AVX2 + 3]; /* of a row */
 };
 
@@ -83,7 +84,7 @@ TQK_INLINE void find_factors(struct job *j, bool whole, uint32_t row, uint32_t n
     _mm_storeu_ps(j->weights->scale + row, _mm_mul_ps(top, _mm_set1_ps(unit)));
 }
 
-/* Rows [row, + n) as fixed point, 8 tokens in the order of the steps. */
+/* Rows [row, + n) as fixed point, 8 tokens in the order of the form. */
 TQK_INLINE void round_rows(const struct job *j, bool whole, uint32_t row, uint32_t n) {
     struct tqk_weights_avx2 *to = j->weights;
     __m256i sum[4];
@@ -106,7 +107,7 @@ TQK_INLINE void round_rows(const struct job *j, bool whole, uint32_t row, uint32
         _mm256_hadd_epi32(_mm256_hadd_epi32(sum[0], sum[1]), _mm256_hadd_epi32(sum[2], sum[3]));
     __m128i x = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
     /* As tqk_bias_avx2(). */
-    __m128i bias = _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(x, 7));
+    __m128i bias = _mm_mullo_epi32(x, j->minus_bias);
     if (tqk_has_half(j->v))
         bias = _mm_add_epi32(bias, _mm_srai_epi32(_mm_add_epi32(x, _mm_set1_epi32(1)), 1));
     _mm_storeu_si128((__m128i *)(void *)(to->bias + row), bias);
@@ -143,8 +144,8 @@ static void weigh(struct job *j, bool whole, uint32_t row, uint32_t n) {
 }
 
 void tqk_weigh_avx2(const struct tqi_rows *v, const struct tqi_tile *tile, const float *p,
-                    uint32_t n_rows, uint32_t score_stride, uint32_t token, int16_t *rows,
-                    struct tqk_weights_avx2 *weights) {
+                    uint32_t n_rows, uint32_t score_stride, uint32_t token,
+                    const struct tqk_weight_form_avx2 *form, struct tqk_weights_avx2 *weights) {
     const struct tqi_layout *l = &v->layout;
     const uint32_t left = tile->last - token < TQK_BLOCK_AVX2 ? tile->last - token : TQK_BLOCK_AVX2;
     const bool whole = token >= tile->first && left == TQK_BLOCK_AVX2;
@@ -155,10 +156,10 @@ void tqk_weigh_avx2(const struct tqi_rows *v, const struct tqi_tile *tile, const
     j.stride = score_stride;
     j.token = token;
     j.weights = weights;
-    j.order = _mm256_broadcastsi128_si256(tqk_order_avx2(v, true));
+    j.order = _mm256_broadcastsi128_si256(form->order);
+    j.minus_bias = _mm_set1_epi32(-form->code_bias);
     weights->token = token;
     weights->n_tokens = (left + l->group - 1) / l->group * l->group;
-    weights->rows = rows;
     for (uint32_t i = 0; i < REGISTERS; i++) {
         j.gain[i] = _mm256_setzero_ps();
         if (i * 8 < weights->n_tokens)

@@ -100,7 +100,8 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool who
             __m512i words[2] = {x[0][t], n == 2 ? x[1][t] : x[0][t]};
             for (uint32_t i = 0; i < n; i++) {
                 if (t * n + i < n * tqk_lines_avx512(source))
-                    tqk_ahead_line_avx512(codes.ahead, codes.far, t * n + i, &words[i]);
+                    tqk_ahead_rows_avx512(codes.ahead, codes.far, t * n + i,
+                                          tqk_lines_avx512(source), &words[i]);
             }
             multiply(&table, source, words, weights + (size_t)t * 8, rows, high, low);
         }
@@ -171,7 +172,7 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
     struct tqk_weighing_avx512 weighing;
     struct tqk_weights_avx512 weights; /* set field by field: clearing it would show */
     struct job j;                      /* set field by field: clearing it would show */
-    j.codes = tqk_codes_of_v_avx512(l, tile);
+    j.codes = tqk_codes_of_v_rows_avx512(l, tile);
     j.table = tqk_table_of_avx512(v, 0);
     j.weights = &weights;
     j.states = states;

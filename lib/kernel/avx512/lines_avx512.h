@@ -37,6 +37,26 @@ static inline struct tqk_codes_avx512 tqk_codes_of_v_avx512(const struct tqi_lay
     return c;
 }
 
+/* For kernels of several rows. They work longer on a line than memory takes to bring it, and wait
+ * for every place of the core that a request holds. So they leave most lines to the second level's
+ * prefetcher, and show it one of each word, a page ahead of the first level: from values to
+ * values, from keys to keys, and half of the gains between them with each. */
+static inline struct tqk_codes_avx512 tqk_codes_of_k_rows_avx512(const struct tqi_layout *l,
+                                                                 const struct tqi_tile *tile) {
+    struct tqk_codes_avx512 c = tqk_codes_of_k_avx512(l, tile);
+    if (tile->next)
+        c.far = tqk_distance(tile->blob, tile->next) + (ptrdiff_t)l->tokens * 2;
+    return c;
+}
+
+static inline struct tqk_codes_avx512 tqk_codes_of_v_rows_avx512(const struct tqi_layout *l,
+                                                                 const struct tqi_tile *tile) {
+    struct tqk_codes_avx512 c = tqk_codes_of_v_avx512(l, tile);
+    if (tile->next && tile->after)
+        c.far = tqk_distance(tile->next, tile->after) - (ptrdiff_t)l->tokens * 2;
+    return c;
+}
+
 /* Gains of both sides of the next page lie side by side; a late one stalls a whole block. */
 static inline void tqk_prefetch_gains_avx512(const struct tqi_layout *v,
                                              const struct tqi_tile *tile) {
@@ -53,6 +73,16 @@ TQK_INLINE void tqk_ahead_line_avx512(const uint8_t *ahead, ptrdiff_t far, uint3
     const uint8_t *line = ahead + (size_t)64 * i;
     const uint8_t *next = (const uint8_t *)((uintptr_t)line + (uintptr_t)far);
     __asm__ volatile("prefetcht0 %1\n\tprefetcht1 %2" : "+v"(*before) : "m"(*line), "m"(*next));
+}
+
+/* The same for kernels of several rows, whose words are `lines` lines each. */
+TQK_INLINE void tqk_ahead_rows_avx512(const uint8_t *ahead, ptrdiff_t far, uint32_t i,
+                                      uint32_t lines, __m512i *before) {
+    const uint8_t *line = ahead + (size_t)64 * i;
+    if (i % lines == lines - 1)
+        tqk_ahead_line_avx512(ahead, far, i, before);
+    else
+        __asm__ volatile("prefetcht0 %1" : "+v"(*before) : "m"(*line));
 }
 
 TQK_INLINE __m512i tqk_line_avx512(const struct tqk_codes_avx512 *c, uint32_t slab, size_t at) {

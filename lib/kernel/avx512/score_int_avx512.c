@@ -179,7 +179,8 @@ TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const 
             __m512i lane[2] = {x[0][t], n == 2 ? x[1][t] : x[0][t]};
             for (uint32_t i = 0; i < n; i++) {
                 if (t * n + i < lines)
-                    tqk_ahead_line_avx512(codes.ahead, codes.far, t * n + i, &lane[i]);
+                    tqk_ahead_rows_avx512(codes.ahead, codes.far, t * n + i,
+                                          tqk_lines_avx512(source), &lane[i]);
             }
             multiply(&table, source, lane, query + (size_t)t * 16, query_bytes, rows, n, high, low);
         }
@@ -261,7 +262,7 @@ static void score(const struct tqi_rows *k, rows_fn *const by_rows[2][9],
         one(k, tile, queries, scores, scratch);
         return;
     }
-    b.codes = tqk_codes_of_k_avx512(l, tile);
+    b.codes = tqk_codes_of_k_rows_avx512(l, tile);
     b.table = tqk_table_of_avx512(k, 128);
     b.words = l->dim_pad / (l->bits == 8 ? 16 : 32);
     b.query_bytes = tqk_query_bytes_avx512(k);

@@ -1,6 +1,6 @@
 /* The AVX2 level on cores that multiply and add in one instruction: AVX-VNNI, for the integer
  * formats. The rest of it and all other formats are those of AVX2, which also codes the rows. */
-#include "kernel/avx2/avx2.h"
+#include "kernel/avxvnni/avxvnni.h"
 
 static const struct tqi_level level = {
     .name = "avxvnni",
@@ -13,7 +13,7 @@ static const struct tqi_level level = {
     .encode_scratch = tqk_encode_scratch_avx2,
     .load = tqk_load_avx2,
     .store = tqk_store_ref,
-    .prepare = tqk_prepare_avx2,
+    .prepare = tqk_prepare_avxvnni,
     .softcap = tqk_softcap_avx2,
     .softmax = tqk_softmax_avx2,
     .state_clear = tqk_state_clear_avx2,

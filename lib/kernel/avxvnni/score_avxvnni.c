@@ -1,5 +1,5 @@
-/* Stage score, integer formats, with VPDPWSSD. */
-#include "kernel/avx2/avx2.h"
+/* Stage score, integer formats, with VPDPBUSD. */
+#include "kernel/avxvnni/avxvnni.h"
 
 #define TQK_OF_LEVEL(name) tqk_##name##_avxvnni
 #include "kernel/avx2/score_codes.h"

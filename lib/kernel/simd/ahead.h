@@ -11,13 +11,17 @@
 
 #include "kernel/kernel.h"
 
+/* From one place to another of what may be blocks of memory of their own: a number. */
+static inline ptrdiff_t tqk_distance(const uint8_t *from, const uint8_t *to) {
+    return (ptrdiff_t)((uintptr_t)to - (uintptr_t)from);
+}
+
 /* While keys are decoded, the values of the same blob are asked for, and the keys of the next
  * one: its distance from these values. While values are, the keys of the next blob, and its
  * values, l->codes behind them. */
 static inline ptrdiff_t tqk_far_keys(const struct tqi_layout *l, const struct tqi_tile *tile) {
     const uint8_t *next = tile->next ? tile->next : tile->blob;
-    /* Numbers, since pages are blocks of memory of their own. */
-    return (ptrdiff_t)((uintptr_t)next - (uintptr_t)(tile->blob + l->codes_size));
+    return tqk_distance(tile->blob + l->codes_size, next);
 }
 
 /* The line at `near` into the first level, which a line then enters once, and the one at
