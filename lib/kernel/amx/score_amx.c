@@ -105,7 +105,15 @@ TQK_INLINE uint32_t words_of_tile(enum tqk_source_avx512 source) {
     return source == TQK_INT8 ? 4 : 2;
 }
 
-/* Sums of 16 tokens to scores. */
+/* Sums of 16 tokens of row r of a tile to scores. */
+TQK_INLINE void put_row(const struct tqk_target_avx512 *target, __m512 gain,
+                        const struct tqk_query_avx512 *q, const uint8_t *sums, uint32_t r,
+                        uint32_t to) {
+    __m512i x = _mm512_add_epi32(tqk_sums_of_amx(sums, r), _mm512_set1_epi32(q->bias));
+    __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(q->scale));
+    tqk_put_scores_avx512(target, to, _mm512_mul_ps(s, gain));
+}
+
 static void put(const void *job, uint32_t column, uint32_t first, uint32_t rows,
                 const uint8_t *sums) {
     const struct job *j = job;
@@ -114,13 +122,17 @@ static void put(const void *job, uint32_t column, uint32_t first, uint32_t rows,
     const __m512 gain = _mm512_cvtph_ps(_mm256_loadu_si256(gains));
     const struct tqk_target_avx512 target =
         tqk_target_avx512(j->tile, j->scores, j->score_stride, token);
-    for (uint32_t r = 0; r < rows; r++) {
-        const struct tqk_query_avx512 *q =
-            (const void *)(j->queries + (first + r) * j->query_bytes);
-        __m512i x = _mm512_add_epi32(tqk_sums_of_amx(sums, r), _mm512_set1_epi32(q->bias));
-        __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(q->scale));
-        tqk_put_scores_avx512(&target, first + r, _mm512_mul_ps(s, gain));
+    const uint8_t *queries = j->queries + first * j->query_bytes;
+    uint32_t r = 0;
+    for (; r + 4 <= rows; r += 4) {
+        TQK_UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            const void *q = queries + (r + i) * j->query_bytes;
+            put_row(&target, gain, q, sums, r + i, first + r + i);
+        }
     }
+    for (; r < rows; r++)
+        put_row(&target, gain, (const void *)(queries + r * j->query_bytes), sums, r, first + r);
 }
 
 /* ---- up to 8 query rows ------------------------------------------------------------------- */
@@ -155,8 +167,8 @@ struct progress {
 
 /* What follows when step s of the next column is decoded, which is right tile `index`. */
 TQK_INLINE void follow(const struct job *j, const struct tqk_product_amx *p, bool stay,
-                       uint32_t index, uint32_t s, struct progress *at) {
-    const uint32_t steps = p->steps, before = s ? s - 1 : steps - 1;
+                       uint32_t steps, uint32_t index, uint32_t s, struct progress *at) {
+    const uint32_t before = s ? s - 1 : steps - 1;
     if (s == 0 && at->taken < at->stored) {
         put(j, at->taken, 0, p->n_rows, p->sums + at->taken % 2 * TQK_TILE_AMX);
         at->taken++;
@@ -172,11 +184,12 @@ TQK_INLINE void follow(const struct job *j, const struct tqk_product_amx *p, boo
     at->summed += before + 1 == steps;
 }
 
+/* steps and words: those of p and j, which most calls know when they are compiled. */
 TQK_INLINE void score_few(const struct job *j, const struct tqk_product_amx *p,
-                          enum tqk_source_avx512 source) {
+                          enum tqk_source_avx512 source, uint32_t steps, uint32_t words) {
     const struct tqk_table_avx512 table = j->table;
-    const uint32_t steps = p->steps, per_tile = words_of_tile(source);
-    const uint32_t rest = j->words - (steps - 1) * per_tile; /* words of the last step */
+    const uint32_t per_tile = words_of_tile(source);
+    const uint32_t rest = words - (steps - 1) * per_tile; /* words of the last step */
     const bool stay = steps <= LEFT_TILES;
     struct progress done = {0, 0, 0};
     uint32_t index = 0;
@@ -190,10 +203,10 @@ TQK_INLINE void score_few(const struct job *j, const struct tqk_product_amx *p,
                 decode(&at, &table, source, per_tile, right);
             else
                 decode(&at, &table, source, rest, right);
-            follow(j, p, stay, index, s, &done);
+            follow(j, p, stay, steps, index, s, &done);
         }
     }
-    follow(j, p, stay, index, 0, &done);
+    follow(j, p, stay, steps, index, 0, &done);
     for (; done.stored < done.summed; done.stored++)
         TQK_TILE_STORE(3, p->sums + done.stored % 2 * TQK_TILE_AMX);
     for (; done.taken < done.stored; done.taken++)
@@ -240,7 +253,11 @@ static void score(const struct tqi_rows *k, const struct kernels *by, const stru
 
 #define SCORE(format, source)                                                                  \
     static void few_##format(const struct job *j, const struct tqk_product_amx *p) {           \
-        score_few(j, p, source);                                                               \
+        const uint32_t words = 2 * words_of_tile(source); /* of head dim 128 */                \
+        if (p->steps == 2 && j->words == words)                                                \
+            score_few(j, p, source, 2, words);                                                 \
+        else                                                                                   \
+            score_few(j, p, source, p->steps, j->words);                                       \
     }                                                                                          \
     static void decode_##format(const void *job, uint32_t column, uint8_t *to) {               \
         const struct job *j = job;                                                             \

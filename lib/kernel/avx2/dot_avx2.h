@@ -60,6 +60,9 @@ TQK_INLINE uint32_t tqk_place_avx2(uint32_t row, uint32_t plane) {
  * and operand. */
 #define TQK_KEEP_AVX2(x) __asm__("" : "+x"(x))
 #define TQK_KEEP_ADDRESS(x) __asm__("" : "+r"(x))
+/* What an address is used for comes behind `x`: compilers else put all prefetches of a loop at its
+ * start, where they wait for each other. */
+#define TQK_BEHIND_AVX2(address, x) __asm__ volatile("" : "+r"(address), "+x"(x))
 
 /* 4 bytes over a register, by the load port. */
 TQK_INLINE __m256i tqk_spread_avx2(const char *at) {
@@ -141,12 +144,16 @@ TQK_INLINE __m256i tqk_part_avx2(const __m256i bytes[2], uint32_t part) {
 /* Unit i of two, of both columns, a part at a time: sums leave few registers. */
 TQK_INLINE void tqk_unit_avx2(const struct tqk_at_avx2 *p, const struct tqk_walk_avx2 *w,
                               enum tqk_units_avx2 units, uint32_t bits, bool values, uint32_t i,
-                              uint32_t rows, __m256i *acc) {
+                              uint32_t rows, __m256i *acc, const uint8_t **ahead) {
     __m256i bytes[TQK_COLUMNS_AVX2][2], x[TQK_COLUMNS_AVX2];
     TQK_UNROLL
     for (uint32_t c = 0; c < TQK_COLUMNS_AVX2 && units != TQK_NEXT; c++) {
         tqk_decode_avx2(&p->codes, bits, p->word, w->second, p->at + 16 * i + c * w->column,
                         bytes[c]);
+    }
+    if (units != TQK_NEXT) {
+        TQK_BEHIND_AVX2(*ahead, bytes[1][0]);
+        tqk_ahead_near(*ahead);
     }
     TQK_UNROLL
     for (uint32_t part = 0; part < TQK_PARTS_AVX2; part++) {
@@ -158,6 +165,11 @@ TQK_INLINE void tqk_unit_avx2(const struct tqk_at_avx2 *p, const struct tqk_walk
                 _mm256_store_si256(kept, x[c]);
         }
         tqk_multiply_avx2(x, part, values, units == TQK_NEXT, p->row, 16 * i, rows, acc);
+        if (units != TQK_NEXT && part == 0) {
+            TQK_BEHIND_AVX2(*ahead, acc[0]);
+            tqk_ahead_far(*ahead, w->far);
+            *ahead += bits * 16;
+        }
     }
 }
 
@@ -217,11 +229,7 @@ TQK_INLINE void tqk_dot_avx2(const struct tqk_codes_avx2 *codes, struct tqk_walk
     for (uint32_t u = w->outer * w->inner; u > 0; u -= 2) {
         TQK_UNROLL
         for (uint32_t i = 0; i < 2; i++) {
-            if (units != TQK_NEXT) {
-                tqk_ahead(ahead, w->far);
-                ahead += bits * 16;
-            }
-            tqk_unit_avx2(&p, w, units, bits, values, i, rows, acc);
+            tqk_unit_avx2(&p, w, units, bits, values, i, rows, acc, &ahead);
         }
         TQK_UNROLL
         for (uint32_t i = 0; i < rows; i++) {

@@ -29,18 +29,21 @@ static __m256i seen(struct tqi_sight span, uint32_t t) {
 }
 
 /* 2^y, y <= 0 or small, relative error below 3e-7, 2^-100 below, so that no product with a gain is
- * subnormal; NaN stays NaN. */
+ * subnormal; NaN stays NaN. Plus `magic`, the nearest integer is in the low bits: additions have a
+ * port that rounding and converting have not. (NaN has none set there: all come from shorter
+ * formats, or from NAN.) */
 TQK_INLINE __m256 exponential2(__m256 y) {
+    const __m256 magic = _mm256_set1_ps(0x1.8p23f);
     y = _mm256_max_ps(_mm256_set1_ps(-100), y);
-    __m256 n = _mm256_round_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 f = _mm256_sub_ps(y, n), p = _mm256_set1_ps(1.33908634e-3f);
+    __m256 n = _mm256_add_ps(y, magic);
+    __m256 f = _mm256_sub_ps(y, _mm256_sub_ps(n, magic)), p = _mm256_set1_ps(1.33908634e-3f);
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(9.67603192e-3f));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(5.55035711e-2f));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(2.40221075e-1f));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(6.93147188e-1f));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1));
     /* p is within [0.7, 1.5]: its exponent has room for n. */
-    __m256i e = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    __m256i e = _mm256_slli_epi32(_mm256_castps_si256(n), 23);
     __m256 x = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), e));
     return x;
 }

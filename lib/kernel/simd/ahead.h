@@ -26,9 +26,15 @@ static inline ptrdiff_t tqk_far_keys(const struct tqi_layout *l, const struct tq
 
 /* The line at `near` into the first level, which a line then enters once, and the one at
  * near + far into the second. */
-static inline void tqk_ahead(const uint8_t *near, ptrdiff_t far) {
+static inline void tqk_ahead_near(const uint8_t *near) {
     __builtin_prefetch(near, 0, 3);
+}
+static inline void tqk_ahead_far(const uint8_t *near, ptrdiff_t far) {
     __builtin_prefetch((const void *)((uintptr_t)near + (uintptr_t)far), 0, 2);
+}
+static inline void tqk_ahead(const uint8_t *near, ptrdiff_t far) {
+    tqk_ahead_near(near);
+    tqk_ahead_far(near, far);
 }
 
 #endif
