@@ -1,5 +1,5 @@
 /*
- * What the warps of a warpgroup that works on two pages of integer codes (codes_tile.cuh) tell each
+ * What the warps of a warpgroup that works on pages of integer codes (codes_tile.cuh) tell each
  * other, in shared memory: maxima, factors, weights, and what all of them read.
  */
 #ifndef TQI_CUDA_ATTEND_CODES_GROUP_CUH
@@ -7,22 +7,25 @@
 
 #include "attend/edges.cuh"
 #include "attend/fast_job.h"
-#include "attend/fetch_two.cuh"
+#include "attend/fetch_turns.cuh"
 #include "attend/warpgroup.cuh"
 
 namespace tqi {
 
 /* Shared memory of a warpgroup beside its slots. */
-template <int NT, int D> struct CodesRoom {
+template <int NT, int D, int PAGES> struct CodesRoom {
     static constexpr uint32_t query_block = D * 8; /* bytes of a block of columns */
     static constexpr uint32_t weights = NT * query_block;
-    static constexpr uint32_t weights_block = 2 * FAST_TOKENS * 8;
-    static constexpr uint32_t maxima = weights + NT * weights_block; /* of rows, then of gains */
+    static constexpr uint32_t weights_block = PAGES * FAST_TOKENS * 8;
+    static constexpr uint32_t outputs = weights + NT * weights_block;
+    /* Of four pages the scores leave no registers for them. */
+    static constexpr uint32_t outputs_bytes = PAGES == 4 ? NT * D * 16 : 0;
+    static constexpr uint32_t maxima = outputs + outputs_bytes; /* of rows, then of gains */
     static constexpr uint32_t factors = maxima + (4 * NT + 1) * 16;
     static constexpr uint32_t sums = factors + 4 * NT * 16;
     static constexpr uint32_t edges = sums + 4 * NT * 32;
     static constexpr uint32_t fetch = edges + EdgeRecord<4 * NT>::bytes;
-    static constexpr uint32_t barrier = fetch + sizeof(FetchState);
+    static constexpr uint32_t barrier = fetch + sizeof(FetchState<PAGES>);
     static constexpr uint32_t rows = barrier + 8;
     static constexpr uint32_t rest = (rows + 4 * NT * 12 + 15) / 16 * 16;
     static constexpr uint32_t bytes = (rest + 32 + 127) / 128 * 128;
@@ -30,9 +33,10 @@ template <int NT, int D> struct CodesRoom {
 
 #if TQI_WGMMA
 
-template <int NT, int D> struct CodesGroup {
+template <int NT, int D, int PAGES> struct CodesGroup {
     static constexpr int HEADS = NT * 4;
-    using Room = CodesRoom<NT, D>;
+    using Room = CodesRoom<NT, D, PAGES>;
+    static constexpr int R = PAGES / 2, S = 4 * R;
 
     Group group;
     uint32_t room; /* address */
@@ -76,12 +80,19 @@ template <int NT, int D> struct CodesGroup {
 
     /* ---- maxima and weights ------------------------------------------------------------------ */
 
+    TQI_INLINE static float largest_of(const float x[S]) {
+        float m = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
+        if constexpr (R == 2)
+            m = fmaxf(m, fmaxf(fmaxf(x[4], x[5]), fmaxf(x[6], x[7])));
+        return m;
+    }
+
     /* The warp's maxima of rows, of which every lane gets the one of its row. */
-    TQI_INLINE float warp_max(const float score[NT][4]) const {
+    TQI_INLINE float warp_max(const float score[NT][S]) const {
         float m[NT];
 #pragma unroll
         for (int nt = 0; nt < NT; nt++)
-            m[nt] = fmaxf(fmaxf(score[nt][0], score[nt][1]), fmaxf(score[nt][2], score[nt][3]));
+            m[nt] = largest_of(score[nt]);
 #pragma unroll
         for (int n = NT / 2; n; n /= 2) { /* half of the rows to half of the lanes */
             const bool upper = group.lane & 4 * n;
@@ -103,9 +114,9 @@ template <int NT, int D> struct CodesGroup {
     }
 
     /* Leaves the warp's maxima of rows and gains to the others. */
-    TQI_INLINE void leave_max(const float score[NT][4], const float vn[4]) const {
+    TQI_INLINE void leave_max(const float score[NT][S], const float vn[S]) const {
         const uint32_t maxima = room + Room::maxima, lane = group.lane;
-        float m = warp_max(score), most = fmaxf(fmaxf(vn[0], vn[1]), fmaxf(vn[2], vn[3]));
+        float m = warp_max(score), most = largest_of(vn);
         most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(fmaxf(most, 0.0f))));
         if (lane <= HEADS)
             store_shared4(maxima + lane * 16 + group.warp * 4,
@@ -122,13 +133,12 @@ template <int NT, int D> struct CodesGroup {
         return largest(load_shared16(maxima + lane % HEADS * 16));
     }
 
-    /* To B: tokens 8 t' + 0 1 4 5 of a step are its first 16 bytes, 2 3 6 7 the second. */
-    TQI_INLINE void store_weights(const uint32_t words[NT][2]) const {
-        const uint32_t at = room + Room::weights + group.warp * 256 + group.lane % 16 * 16 +
+    /* Of rows 4 nt and behind, two times four, and group r of the warp's tokens, to B: tokens
+     * 8 t' + 0 1 4 5 of a step are its first 16 bytes, 2 3 6 7 the second. */
+    TQI_INLINE void store_weights(int nt, int r, const uint32_t words[4]) const {
+        const uint32_t at = room + Room::weights + group.warp * (R * 256) + group.lane % 16 * 16 +
                             group.lane / 16 * Room::weights_block;
-#pragma unroll
-        for (int nt = 0; nt < NT; nt += 2)
-            store_transposed(at + nt * Room::weights_block, words[nt]);
+        store_transposed(at + r * 256 + nt * Room::weights_block, words);
     }
 };
 

@@ -1,12 +1,14 @@
 /*
- * Operands A of codes_tile.cuh: what the warps of a warpgroup bring of two pages, 16 of 64 rows
- * each. Rows g and g + 8 of warp w are
+ * Operands A of codes_tile.cuh: what the warps of a warpgroup bring of two or four pages, 16 of 64
+ * rows each. Rows g and g + 8 of warp w are
  *
- *     keys    page w / 2, tokens 32 (w % 2) + 4 g + 2 b and the next, products b = 0 and 1
+ *     keys    of two pages: page w / 2, group r = w % 2; of four: page w, both groups;
+ *             tokens 32 r + 4 g + 2 b and the next, products b = 0 and 1
  *     values  dims (D/8) g + 4 x + y: x = w (and w + 4), y = 2 (m % 2) and the next; where 3-bit
  *             words come in sets over x, y = w, x = 2 m and the next; products m = 0 .. D/64 - 1
  *
- * so that the weights of warp w are those of step w of the second product, 32 tokens.
+ * so that the weights of warp w are those of step w of the second product, 32 tokens, or of steps
+ * 2 w and 2 w + 1.
  */
 #ifndef TQI_CUDA_ATTEND_CODES_OPERANDS_CUH
 #define TQI_CUDA_ATTEND_CODES_OPERANDS_CUH
@@ -14,8 +16,6 @@
 #include "attend/operands.cuh"
 
 namespace tqi {
-
-enum { VALUE_STEPS = 2 * GROUPS };
 
 /* 3-bit words of values, of which a lane needs whole sets. */
 __host__ __device__ constexpr bool values_in_sets(int vf) {
@@ -53,54 +53,81 @@ template <int J> struct KeyWords<TQ_FORMAT_INT8, J> {
     }
 };
 
-/* Words y of all x and both groups of tokens, set by set. */
-template <int VF, int J, int BASE>
-TQI_INLINE void value_sets(const ByteTable &table, const Slot &s, uint32_t y, int page,
-                           uint32_t (*a)[VALUE_STEPS][4]) {
-    const uint32_t from = s.address + s.lane16 + BASE + 4 * y;
-#pragma unroll
-    for (int set = 0; set < J * GROUPS / 4; set++) {
-        uint32_t w[4];
-#pragma unroll
-        for (int i = 0; i < 3; i++)
-            w[i] = load_shared4(from + (3 * set + i) * SLAB_BYTES);
-        w[3] = (w[0] >> 3 & 0x11111111u) | (w[1] >> 2 & 0x22222222u) | (w[2] >> 1 & 0x44444444u);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int word = 4 * set + i, r = word / J, x = word % J;
-            uint32_t *to = a[x / 2][2 * page + r];
-            look_up<VF>(table, i < 3 ? w[i] & 0x77777777u : w[i], to[x % 2], to[2 + x % 2]);
-        }
-    }
-}
+/* Values of two pages in the warp's lanes: operands a[2 page + r] of product m. BASE: where they
+ * begin in the blob. */
+template <int VF, int M, int BASE> struct ValueWords {
+    uint4 w[2][GROUPS][M / 2];
 
-/* Values of a page: a[m][2 page + r]; BASE: where they begin in the blob. */
-template <int VF, int M, int BASE>
-TQI_INLINE void value_operands(const ByteTable &table, const Slot &s, uint32_t warp, int page,
-                               uint32_t (*a)[VALUE_STEPS][4]) {
-    constexpr int J = 2 * M;
-    if constexpr (values_in_sets(VF)) {
-        value_sets<VF, J, BASE>(table, s, warp, page, a);
-    } else if constexpr (VF == TQ_FORMAT_INT8) {
+    TQI_INLINE void load(const Slot &first, const Slot &second, uint32_t warp) {
 #pragma unroll
         for (int i = 0; i < M * GROUPS; i++) {
-            const int m = i / GROUPS, r = i % GROUPS, x = (int)warp + 4 * (m / 2);
-            operand_of(s.pair(BASE, 2 * r * J + x, m % 2), s.pair(BASE, (2 * r + 1) * J + x, m % 2),
-                       a[m][2 * page + r]);
+            const int page = i / (M / 2 * GROUPS), r = i / (M / 2) % GROUPS, m = i % (M / 2);
+            w[page][r][m] = (page ? second : first).slab(BASE, r * 2 * M + (int)warp + 4 * m);
         }
-    } else {
+    }
+    TQI_INLINE void operands(const ByteTable &table, int m, uint32_t (*a)[4]) const {
 #pragma unroll
-        for (int i = 0; i < M / 2 * GROUPS; i++) {
-            const int m = i / GROUPS * 2, r = i % GROUPS;
-            uint4 w = s.slab(BASE, r * J + (int)warp + 2 * m);
+        for (int i = 0; i < 2 * GROUPS; i++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                uint32_t *to = a[m + e / 2][2 * page + r];
-                look_up<VF>(table, word_of(w, e), to[e % 2], to[2 + e % 2]);
+            for (int e = 0; e < 2; e++)
+                look_up<VF>(table, word_of(w[i / GROUPS][i % GROUPS][m / 2], m % 2 * 2 + e),
+                            a[i][e], a[i][2 + e]);
+    }
+};
+
+/* Words y = warp of all x and both groups of tokens, set by set. */
+template <int M, int BASE> struct ValueWords<TQ_FORMAT_LM3, M, BASE> {
+    static_assert(M == 2, "a set is a group of tokens");
+    uint32_t w[2][GROUPS][3];
+
+    TQI_INLINE void load(const Slot &first, const Slot &second, uint32_t warp) {
+#pragma unroll
+        for (int i = 0; i < 2 * GROUPS; i++) {
+            const Slot &s = i / GROUPS ? second : first;
+            const uint32_t from = s.address + s.lane16 + BASE + 4 * warp;
+#pragma unroll
+            for (int p = 0; p < 3; p++)
+                w[i / GROUPS][i % GROUPS][p] =
+                    load_shared4(from + (i % GROUPS * 3 + p) * SLAB_BYTES);
+        }
+    }
+    TQI_INLINE void operands(const ByteTable &table, int m, uint32_t (*a)[4]) const {
+#pragma unroll
+        for (int i = 0; i < 2 * GROUPS; i++) {
+            const uint32_t *set = w[i / GROUPS][i % GROUPS];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const int word = 2 * m + e;
+                const uint32_t selector = word < 3 ? set[word] & 0x77777777u
+                                                   : (set[0] >> 3 & 0x11111111u) |
+                                                         (set[1] >> 2 & 0x22222222u) |
+                                                         (set[2] >> 1 & 0x44444444u);
+                look_up<TQ_FORMAT_LM3>(table, selector, a[i][e], a[i][2 + e]);
             }
         }
     }
-}
+};
+
+/* Bytes are operands as they are. */
+template <int M, int BASE> struct ValueWords<TQ_FORMAT_INT8, M, BASE> {
+    Slot s[2];
+    uint32_t warp;
+
+    TQI_INLINE void load(const Slot &first, const Slot &second, uint32_t w) {
+        s[0] = first;
+        s[1] = second;
+        warp = w;
+    }
+    TQI_INLINE void operands(const ByteTable &, int m, uint32_t (*a)[4]) const {
+#pragma unroll
+        for (int i = 0; i < 2 * GROUPS; i++) {
+            const Slot &from = s[i / GROUPS];
+            const int r = i % GROUPS, x = (int)warp + 4 * (m / 2);
+            operand_of(from.pair(BASE, 4 * r * M + x, m % 2),
+                       from.pair(BASE, (4 * r + 2) * M + x, m % 2), a[i]);
+        }
+    }
+};
 
 } /* namespace tqi */
 

@@ -20,9 +20,10 @@ template <class T> __host__ __device__ uint32_t group_slots_bytes(uint32_t slots
 }
 
 /* Slots, operands, states of the groups, barriers. */
-template <class T> size_t group_shared(uint32_t groups, uint32_t slots) {
-    return (size_t)groups *
-           (group_slots_bytes<T>(slots) + T::Room::bytes + T::HEADS * 8 + slots * 16);
+template <class T> size_t group_shared(uint32_t groups, uint32_t asked) {
+    const uint32_t slots = T::slots_of(asked);
+    return (size_t)groups * (group_slots_bytes<T>(slots) + T::Room::bytes + T::HEADS * 8 +
+                             slots * T::SLOT_BARRIERS * 8);
 }
 
 #if TQI_WGMMA
@@ -45,7 +46,7 @@ template <class T> struct GroupMemory {
         return (float2 *)room_of(groups);
     }
     TQI_INLINE uint8_t *barriers_of(uint32_t group) const {
-        return (uint8_t *)(states() + groups * T::HEADS) + group * slots * 16;
+        return (uint8_t *)(states() + groups * T::HEADS) + group * slots * T::SLOT_BARRIERS * 8;
     }
 };
 

@@ -1,7 +1,7 @@
 /*
  * stream.cuh with warpgroups in the place of warps, on wgmma: e4m3 a page at a time
- * (group_tile.cuh), integer codes two pages at a time (codes_tile.cuh). A worker of the row way is
- * a warpgroup, `warps` of the job are warpgroups.
+ * (group_tile.cuh), integer codes two or four pages at a time (codes_tile.cuh). A worker of the row
+ * way is a warpgroup, `warps` of the job are warpgroups.
  */
 #ifndef TQI_CUDA_ATTEND_GROUP_STREAM_CUH
 #define TQI_CUDA_ATTEND_GROUP_STREAM_CUH
@@ -63,29 +63,26 @@ TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t
     }
 }
 
-/* The same of codes, two pages at a time. */
-template <int KF, int VF, int NT, int D, class R, class F>
+/* The same of codes, several pages at a time. */
+template <int KF, int VF, int NT, int D, int PAGES, int SLOTS, class R, class F>
 TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t, uint32_t tile, uint32_t n,
-                        uint32_t stride, R &ring, F &fetch, CodesTile<KF, VF, NT, D> &t) {
+                        uint32_t stride, R &ring, F &fetch,
+                        CodesTile<KF, VF, NT, D, PAGES, SLOTS> &t) {
     const uint32_t n_full = same_in_warp(i.n_full), first_full = same_in_warp(i.first_full);
     tile = same_in_warp(tile + i.first_tile -
                         first_full); /* wraps around before the first whole one */
-    for (n = same_in_warp(n); n; tile += 2 * stride) {
-        const uint32_t here = n > 1 ? 2 : 1, second = tile + stride;
+    for (n = same_in_warp(n); n; tile += PAGES * stride) {
+        const uint32_t here = min(n, (uint32_t)PAGES), last = tile + (PAGES - 1) * stride;
         t.hide_room();
-        const uint32_t slot = ring.take, first = ring.wait();
-        const uint32_t page[2] = {first, here == 2 ? first + Blob<KF, VF, D>::bytes : first};
-        ring.step();
         auto edge = [&] {
-            bool own = t.group.warp < 2;
-            const uint32_t at = (own ? tile : second) + first_full;
-            auto e = edges_of(t).template edge<NT>(job, at, t.group.lane);
-            return own || here == 2 ? e : nothing_of(e);
+            const uint32_t own = t.group.warp * PAGES / GROUP_WARPS;
+            auto e =
+                edges_of(t).template edge<NT>(job, tile + own * stride + first_full, t.group.lane);
+            return own < here ? e : nothing_of(e);
         };
-        auto read_by_warp = [&] { fetch.read_by_warp(ring, slot, t.group.lane); };
-        auto read_by_all = [&] { fetch.read_by_all(job, ring); };
-        t.pages(page, here == 1 || tile >= n_full || second >= n_full, edge, read_by_warp,
-                read_by_all);
+        t.pages(ring.slot(), here < PAGES || tile >= n_full || last >= n_full, edge, ring);
+        ring.step();
+        fetch.request(job, ring);
         n -= here;
     }
 }
@@ -164,11 +161,10 @@ TQI_INLINE void fill_ring(const FastJob &, const Group &g, R &ring, Fetch &fetch
             ring.request(g, fetch.next());
 }
 
-template <class R>
-TQI_INLINE void fill_ring(const FastJob &job, const Group &, R &ring, FetchTwo &fetch) {
-    if (fetch.thread)
-        for (uint32_t i = 0; i < ring.n; i++)
-            fetch.request(job, ring);
+template <int PAGES, class R>
+TQI_INLINE void fill_ring(const FastJob &job, const Group &, R &ring, FetchTurns<PAGES> &fetch) {
+    for (int i = 0; i < R::N; i++)
+        fetch.request(job, ring);
 }
 
 #endif /* TQI_WGMMA */
@@ -206,10 +202,10 @@ TQI_INLINE void produce_all(const FastJob &job, const GroupMemory<T> &memory, co
          worker < division.n_workers; worker += step) {
         if (group < job.warps && g.lane == 0) {
             const tqi_work work = fresh(&job.call.schedule.work[worker]);
-            produce(job,
-                    PageWalk(job, work, fresh(&job.call.step.head->table), by_block ? group : 0,
-                             by_block ? job.warps : 1),
-                    ring);
+            produce<S::PAGES>(job,
+                              PageWalk(job, work, fresh(&job.call.step.head->table),
+                                       by_block ? group : 0, by_block ? job.warps : 1),
+                              ring);
         }
         __syncwarp();
         if (by_block)
@@ -227,7 +223,7 @@ __global__ void __launch_bounds__((MAX_GROUPS + S::PRODUCED) * 128, 1)
     extern __shared__ __align__(128) uint8_t shared[];
     using T = typename S::Tile;
     const Group g = group_of_thread();
-    const GroupMemory<T> memory = {shared, job.warps, job.slots};
+    const GroupMemory<T> memory = {shared, job.warps, S::slots_of(job.slots)};
     typename S::Ring ring(shared_address(memory.slots_of(g.index)),
                           shared_address(memory.barriers_of(g.index)), job.slots);
     if (!S::PRODUCED || g.index < job.warps)
@@ -282,7 +278,7 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     const uint32_t at = blockIdx.x, warp = threadIdx.x / 32;
     const tqi_work work = fresh(&job.call.schedule.work[at]);
     const tqi_division division = fresh(job.call.schedule.share);
-    const GroupMemory<T> memory = {shared, job.warps, job.slots};
+    const GroupMemory<T> memory = {shared, job.warps, S::slots_of(job.slots)};
     typename S::Ring ring(shared_address(memory.slots_of(g.index)),
                           shared_address(memory.barriers_of(g.index)), job.slots);
     ring.init(g);
@@ -315,7 +311,9 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
 /* ---- host -------------------------------------------------------------------------------------
  */
 
-template <class S, int MAX_GROUPS> tq_status prepare_group_stream() {
+/* S serves streams, W whole launches: the two take a different number of pages at a time where that
+ * is faster. */
+template <class S, class W, int MAX_GROUPS> tq_status prepare_group_stream() {
     int limit = 0, device = 0;
     const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
     TQI_CUDA(cudaGetDevice(&device));
@@ -323,57 +321,68 @@ template <class S, int MAX_GROUPS> tq_status prepare_group_stream() {
     TQI_TRY(check(cudaFuncSetAttribute(tqk_group_stream<S, MAX_GROUPS>, most, limit),
                   "shared memory of attention"));
     /* static shared memory counts too */
-    return check(cudaFuncSetAttribute(tqk_group_whole<S, MAX_GROUPS>, most, limit - WHOLE_SHARED),
+    return check(cudaFuncSetAttribute(tqk_group_whole<W, MAX_GROUPS>, most, limit - WHOLE_SHARED),
                  "shared memory of attention");
 }
 
-template <class S, int MAX_GROUPS> bool group_stream_runs() {
+template <class W, int MAX_GROUPS> bool group_stream_runs() {
     cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, tqk_group_whole<S, MAX_GROUPS>) != cudaSuccess) {
+    if (cudaFuncGetAttributes(&attributes, tqk_group_whole<W, MAX_GROUPS>) != cudaSuccess) {
         (void)cudaGetLastError();
         return false;
     }
     return attributes.sharedSizeBytes > 0;
 }
 
-template <class S, int MAX_GROUPS>
+template <class S, class W, int MAX_GROUPS>
 tq_status run_group_stream(const FastJob &job, cudaStream_t stream) {
-    LaunchShape shape = {job.call.n_blocks, job.warps * 128, group_shared<S>(job.warps, job.slots),
-                         stream, job.call.overlap != 0};
-    if (job.whole)
-        return launch(tqk_group_whole<S, MAX_GROUPS>, shape, "tqk_group_whole", job);
-    shape.threads += S::PRODUCED * 128;
+    const bool overlap = job.call.overlap != 0;
+    if (job.whole) {
+        const LaunchShape shape = {job.call.n_blocks, job.warps * 128,
+                                   group_shared<W>(job.warps, job.slots), stream, overlap};
+        return launch(tqk_group_whole<W, MAX_GROUPS>, shape, "tqk_group_whole", job);
+    }
+    const LaunchShape shape = {job.call.n_blocks, (job.warps + S::PRODUCED) * 128,
+                               group_shared<S>(job.warps, job.slots), stream, overlap};
     return launch(tqk_group_stream<S, MAX_GROUPS>, shape, "tqk_group_stream", job);
+}
+
+template <class S, class W> size_t shared_of_either(uint32_t groups, uint32_t slots) {
+    const size_t stream = group_shared<S>(groups, slots), whole = group_shared<W>(groups, slots);
+    return stream > whole ? stream : whole;
 }
 
 /* Entries of the table: rows of a tile in fours, head dim, warpgroups of a block, slots of each,
  * whether it is the faster way (docs/PERFORMANCE.md). */
-#define TQI_GROUP_KERNEL(name, kf, vf, shape, nt, dim, groups, slots, arithmetic, faster) \
-    const FastKernel name = {kf,                                                          \
-                             vf,                                                          \
-                             dim,                                                         \
-                             nt * 4,                                                      \
-                             groups,                                                      \
-                             slots,                                                       \
-                             is_whole(dim),                                               \
-                             "tqk_" #name,                                                \
-                             Blob<kf, vf, dim>::bytes,                                    \
-                             group_shared<shape>,                                         \
-                             prepare_group_stream<shape, groups>,                         \
-                             run_group_stream<shape, groups>,                             \
-                             arithmetic,                                                  \
-                             faster,                                                      \
-                             group_stream_runs<shape, groups>};
+#define TQI_GROUP_KERNEL(name, kf, vf, shape, whole_shape, nt, dim, groups, slots, arithmetic, \
+                         faster)                                                               \
+    const FastKernel name = {kf,                                                               \
+                             vf,                                                               \
+                             dim,                                                              \
+                             nt * 4,                                                           \
+                             groups,                                                           \
+                             slots,                                                            \
+                             is_whole(dim),                                                    \
+                             "tqk_" #name,                                                     \
+                             Blob<kf, vf, dim>::bytes,                                         \
+                             shared_of_either<shape, whole_shape>,                             \
+                             prepare_group_stream<shape, whole_shape, groups>,                 \
+                             run_group_stream<shape, whole_shape, groups>,                     \
+                             arithmetic,                                                       \
+                             faster,                                                           \
+                             group_stream_runs<whole_shape, groups>};
 
-#define TQI_WGMMA_KERNEL(name, nt, dim, groups, slots, faster)                                 \
-    using Shape_##name = GroupTileShape<nt, dim>;                                              \
-    TQI_GROUP_KERNEL(name, TQ_FORMAT_FP8, TQ_FORMAT_FP8, Shape_##name, nt, dim, groups, slots, \
-                     ON_WGMMA, faster)
+#define TQI_WGMMA_KERNEL(name, nt, dim, groups, slots, faster)                                \
+    using Shape_##name = GroupTileShape<nt, dim>;                                             \
+    TQI_GROUP_KERNEL(name, TQ_FORMAT_FP8, TQ_FORMAT_FP8, Shape_##name, Shape_##name, nt, dim, \
+                     groups, slots, ON_WGMMA, faster)
 
-/* The same of integer codes. */
-#define TQI_CODES_KERNEL(name, kf, vf, nt, dim, groups, slots) \
-    using Shape_##name = CodesShape<kf, vf, nt, dim>;          \
-    TQI_GROUP_KERNEL(name, kf, vf, Shape_##name, nt, dim, groups, slots, ON_WGMMA_INTEGERS, 1)
+/* The same of integer codes, `pages` at a time; two where the launch is a whole one. */
+#define TQI_CODES_KERNEL(name, kf, vf, nt, dim, pages, groups, slots)                  \
+    using Shape_##name = CodesShape<kf, vf, nt, dim, pages, slots>;                    \
+    using Whole_##name = CodesShape<kf, vf, nt, dim, 2, 2>;                            \
+    TQI_GROUP_KERNEL(name, kf, vf, Shape_##name, Whole_##name, nt, dim, groups, slots, \
+                     ON_WGMMA_INTEGERS, 1)
 
 } /* namespace tqi */
 

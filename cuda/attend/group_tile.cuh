@@ -42,8 +42,12 @@ template <int NT_, int D_> struct GroupTileShape {
     using Layout = Blob<TQ_FORMAT_FP8, TQ_FORMAT_FP8, D>;
     using Ring = GroupRing<Layout::bytes>;
     static constexpr uint32_t PAGES = 1, SLOT_BYTES = PAGES * Layout::bytes; /* at a time */
+    static constexpr uint32_t SLOT_BARRIERS = 2;                             /* room for them */
     static constexpr int BARRIERS = 2;                                       /* per turn */
     using Room = GroupRoom<NT, D>;
+    __host__ __device__ static constexpr uint32_t slots_of(uint32_t asked) {
+        return asked;
+    }
 };
 
 #if TQI_WGMMA

@@ -8,7 +8,7 @@ namespace tqi {
 
 /* Rings of slots, for the device. */
 template <int BYTES> struct GroupRing;
-template <int BYTES> struct PairRing;
+template <class L, int PAGES, int SLOTS> struct TurnRing;
 
 #if TQI_WGMMA
 
@@ -100,66 +100,87 @@ template <int BYTES> struct GroupRing {
     }
 };
 
-/* The same with two pages of BYTES a slot, which a thread of the group or another warp asks for.
- * Two barriers a slot: the pages are there, and all warps have read them. */
-template <int BYTES> struct PairRing {
-    uint32_t slots, barriers, n;
-    uint32_t take = 0, phase = 0; /* of whoever goes around: takes pages, or produces them */
+/* The same with PAGES pages of layout L a slot, in parts that a thread of the group or another warp
+ * asks for as soon as they have been read: keys with all gains, then the values of two pages at a
+ * time. Two barriers a part: it is there, and all warps have read it. */
+template <class L, int PAGES, int SLOTS> struct TurnRing {
+    static constexpr int N = SLOTS, PARTS = 1 + PAGES / 2;
+    static constexpr uint32_t GAINS = L::bytes - L::k_gains;
+    uint32_t slots, barriers;
+    uint32_t take = 0, phase = 0; /* of whoever goes around: takes pages, or asks for them */
 
-    TQI_INLINE PairRing(uint32_t first_slot, uint32_t first_barrier, uint32_t n_slots)
-        : slots(first_slot), barriers(first_barrier), n(n_slots) {}
+    TQI_INLINE TurnRing(uint32_t first_slot, uint32_t first_barrier, uint32_t)
+        : slots(first_slot), barriers(first_barrier) {}
+
+    /* part: 0 keys, 1 + c values of pages 2 c and 2 c + 1. */
+    TQI_INLINE uint32_t there(int part) const {
+        return barriers + 8 * (part * SLOTS + (SLOTS == 1 ? 0 : take));
+    }
+    TQI_INLINE uint32_t was_read(int part) const {
+        return there(PARTS + part);
+    }
+    TQI_INLINE uint32_t slot() const {
+        return slots + (SLOTS == 1 ? 0 : take * PAGES * L::bytes);
+    }
 
     TQI_INLINE void init(const Group &g) const {
-        if (g.thread < n) {
+        if (g.thread < PARTS * SLOTS) {
             barrier_init(barriers + 8 * g.thread);
-            init_warps_barrier(barriers + 8 * (n + g.thread));
+            init_warps_barrier(barriers + 8 * (PARTS * SLOTS + g.thread));
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         g.sync();
     }
 
-    /* By one thread, to a slot; the next one. */
-    template <class P>
-    TQI_INLINE uint32_t request(uint32_t slot, const P &pair, uint32_t page_bytes) const {
-        const uint32_t barrier = barriers + 8 * slot, to = slots + slot * 2 * BYTES;
-        if (pair.n) {
-            const uint64_t policy = evict_first();
-            expect_bytes(barrier, pair.n * BYTES);
-            bulk_copy(to, pair.base + (uint64_t)pair.id[0] * page_bytes, BYTES, barrier, policy);
-            if (pair.n == 2)
-                bulk_copy(to + BYTES, pair.base + (uint64_t)pair.id[1] * page_bytes, BYTES, barrier,
-                          policy);
+    /* By one thread: the pages of a turn, every part as soon as its place is free. */
+    template <class P> TQI_INLINE void ask(const P &turn, uint32_t page_bytes) {
+        const uint64_t policy = evict_first();
+        barrier_wait(was_read(0), phase ^ 1);
+        expect_bytes(there(0), turn.n * (L::k_bytes + GAINS));
+#pragma unroll
+        for (int i = 0; i < PAGES; i++) {
+            copy(turn, i, page_bytes, 0, L::k_bytes, 0, policy);
+            copy(turn, i, page_bytes, L::k_gains, GAINS, 0, policy);
         }
-        return slot + 1 == n ? 0 : slot + 1;
-    }
-
-    /* By the thread that produces pages for the group: to the next slot, once it is free. */
-    template <class P> TQI_INLINE void produce(const P &pair, uint32_t page_bytes) {
-        barrier_wait(barriers + 8 * (n + take), phase ^ 1);
-        (void)request(take, pair, page_bytes);
+#pragma unroll
+        for (int c = 0; c < PAGES / 2; c++) {
+            barrier_wait(was_read(1 + c), phase ^ 1);
+            const uint32_t n = turn.n > 2 * c ? min(turn.n - 2 * c, 2u) : 0;
+            expect_bytes(there(1 + c), n * L::v_bytes);
+#pragma unroll
+            for (int i = 2 * c; i < 2 * c + 2; i++)
+                copy(turn, i, page_bytes, L::k_bytes, L::v_bytes, 1 + c, policy);
+        }
         step();
     }
 
-    /* The oldest pages that have not been taken: the address of the first. */
-    TQI_INLINE uint32_t wait() const {
-        barrier_wait(barriers + 8 * take, phase);
-        return slots + take * 2 * BYTES;
+    /* Of page i, unless the turn has fewer. */
+    template <class P>
+    TQI_INLINE void copy(const P &turn, int i, uint32_t page_bytes, uint32_t at, uint32_t bytes,
+                         int part, uint64_t policy) const {
+        if (i < turn.n)
+            bulk_copy(slot() + i * L::bytes + at,
+                      turn.base + (uint64_t)turn.id[i] * page_bytes + at, bytes, there(part),
+                      policy);
+    }
+
+    TQI_INLINE void wait(int part) const {
+        barrier_wait(there(part), phase);
+    }
+    /* By all warps, when what they read is in registers: loads may not only have begun. */
+    TQI_INLINE void read(int part, uint32_t lane) const {
+        arrive_of_warp(was_read(part), lane);
     }
     TQI_INLINE void step() {
-        if (++take == n) {
+        if (SLOTS == 1 || ++take == SLOTS) {
             take = 0;
             phase ^= 1;
         }
     }
 
-    /* A warp has read the pages of a slot. */
-    TQI_INLINE void release(uint32_t slot, uint32_t lane) const {
-        arrive_of_warp(barriers + 8 * (n + slot), lane);
-    }
-
     /* For the last pages that were taken: does not block. */
     TQI_INLINE void wait_again() const {
-        uint32_t last = (take ? take : n) - 1;
+        uint32_t last = (take ? take : SLOTS) - 1;
         barrier_wait(barriers + 8 * last, take ? phase : phase ^ 1);
     }
 };

@@ -229,7 +229,7 @@ static void scores_are_dot_products(void **state) {
     }
 }
 
-/* ---- two pages of a warpgroup (codes_tile.cuh) --------------------------------------------------
+/* ---- pages of a warpgroup (codes_tile.cuh) ------------------------------------------------------
  */
 
 /* Byte k of a step of the second product: B has what the transposing store of warp w makes of its
@@ -259,13 +259,39 @@ static void warps_share_the_dims(void **state) {
     }
 }
 
-/* 256 high + low of two pages, or of 256 dims with half the sum of the query. */
+/* 256 high + low of a turn: two pages of bytes, four of small codes, whose largest magnitude is
+ * that of a negative 4-bit code; or of 256 dims with half the sum of the query. */
 static void joined_sums_are_whole(void **state) {
-    const int64_t values = 2 * TOKENS * 128ll * (256 * 255 + 255);
+    struct tqi_book book;
+    const int64_t weight = 256 * 255 + 255, bytes = 2 * TOKENS * 128 * weight;
     const int64_t keys = 256 * 128ll * (256 * 127 + 128) + 256 * 32512ll / 2;
     (void)state;
-    CHECK(values <= INT32_MAX && keys <= INT32_MAX, "%lld and %lld", (long long)values,
+    CHECK(bytes <= INT32_MAX && keys <= INT32_MAX, "%lld and %lld", (long long)bytes,
           (long long)keys);
+    for (uint32_t bits = 3; bits <= 4; bits++) {
+        tqi_book_make(&book, bits);
+        int64_t codes = 4 * TOKENS * ((book.v2[book.levels - 1] + 1) / 2) * weight;
+        CHECK(codes <= INT32_MAX, "%u bits: %lld", bits, (long long)codes);
+    }
+}
+
+/* Warp w's weights are those of steps w R .. of the second product, R = pages / 2; the values of
+ * page p, group r are those of step 2 p + r. Every token once. */
+static void steps_of_weights_are_those_of_values(void **state) {
+    (void)state;
+    for (uint32_t pages = 2; pages <= 4; pages += 2) {
+        const uint32_t per_warp = pages / 2;
+        uint32_t seen[4 * TOKENS] = {0};
+        for (uint32_t i = 0; i < 4 * per_warp * 32; i++) {
+            const uint32_t warp = i / 32 / per_warp, r = i / 32 % per_warp, token = i % 32;
+            const uint32_t page = per_warp == 1 ? warp / 2 : warp;
+            const uint32_t group = per_warp == 1 ? warp % 2 : r;
+            CHECK(warp * per_warp + r == 2 * page + group, "%u pages, warp %u", pages, warp);
+            seen[page * TOKENS + 32 * group + token]++;
+        }
+        for (uint32_t t = 0; t < pages * TOKENS; t++)
+            CHECK(seen[t] == 1, "%u pages, token %u: %u times", pages, t, seen[t]);
+    }
 }
 
 /* ---- shortcuts of the arithmetic --------------------------------------------------------------
@@ -313,6 +339,7 @@ int main(void) {
         cmocka_unit_test(weights_meet_their_values),
         cmocka_unit_test(warps_share_the_dims),
         cmocka_unit_test(joined_sums_are_whole),
+        cmocka_unit_test(steps_of_weights_are_those_of_values),
         cmocka_unit_test(selectors_are_finite_halves),
         cmocka_unit_test(largest_sums_read_as_floats),
     };
