@@ -116,9 +116,9 @@ __device__ uint32_t number_parts(const PlanJob &job, Range range, uint32_t size,
 __device__ tqi_work work_of(const PlanJob &job, Range range, const Totals &t,
                             const tqi_division &share, uint32_t worker) {
     const tqi_cut *cuts = range.schedule.cuts + range.first;
-    tqi_work work =
-        share.by_block ? tqi_block_work(cuts, range.first, range.n, worker)
-                       : tqi_row_work(cuts, range.first, range.n, t.tiles, worker, share.n_workers);
+    tqi_work work = share.by_block ? tqi_block_work(cuts, range.first, range.n, worker)
+                                   : tqi_row_work(&job.way, cuts, range.first, range.n, t.tiles,
+                                                  worker, share.n_workers);
     work.ids += job.step.segments[work.segment].ids;
     return work;
 }
@@ -132,7 +132,7 @@ __device__ void write_tables(const PlanJob &job, Range range, const Totals &t,
         range.schedule.work[w] =
             w < share.n_workers ? work_of(job, range, t, share, w) : tqi_work{};
     for (uint32_t i = threadIdx.x; i < t.items; i += THREADS)
-        range.schedule.pieces[i] = tqi_pieces_of(&share, cuts, range.n, t.tiles, i);
+        range.schedule.pieces[i] = tqi_pieces_of(&job.way, &share, cuts, range.n, t.tiles, i);
     if (threadIdx.x == 0)
         *range.schedule.share = share;
 }

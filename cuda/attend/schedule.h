@@ -9,7 +9,8 @@
  * and the pieces of an item are joined in order.
  *
  * Two ways to share the tiles out:
- *     row    the tiles of all items stand in a row that is cut evenly over the workers
+ *     row    the tiles of all items stand in a row that is cut evenly over the workers, at even
+ *            tiles of an item where workers take two at a time
  *     block  every item is cut into parts, a worker per part: few items, or results that
  *            must not depend on what else is in the batch
  */
@@ -52,6 +53,7 @@ struct tqi_way {
     uint32_t whole;  /* block way, and items without tiles have a part as well */
     uint32_t skips;  /* tiled segments, which prefill kernels take */
     uint32_t hides;  /* front and back of segments */
+    uint32_t pairs;  /* workers of the row way take two tiles of an item at a time */
     uint64_t window; /* last tokens that a query sees; 0 = all */
 };
 
@@ -217,18 +219,37 @@ TQI_BOTH uint32_t tqi_segment_of_item(const struct tqi_cut *cuts, uint32_t n, ui
     return low;
 }
 
+/* Whether shares begin at even tiles of an item, so that no worker has half a pair but at the end
+ * of an item. */
+TQI_BOTH uint32_t tqi_pairs_up(const struct tqi_way *way, uint64_t total, uint32_t n_workers) {
+    return way->pairs && total >= 2 * (uint64_t)n_workers;
+}
+
+/* First tile of a worker in the row. */
+TQI_BOTH uint64_t tqi_row_begin(const struct tqi_way *way, const struct tqi_cut *cuts, uint32_t n,
+                                uint64_t total, uint32_t worker, uint32_t n_workers) {
+    uint64_t begin = tqi_share_begin(total, worker, n_workers);
+    if (begin == total || !tqi_pairs_up(way, total, n_workers))
+        return begin;
+    const struct tqi_cut *cut = &cuts[tqi_segment_of_tile(cuts, n, begin)];
+    uint64_t inside = begin - cut->tiles_before;
+    return begin - (inside - tqi_divide(inside, cut->n_tiles) * cut->n_tiles) % 2;
+}
+
 /* Work of a worker of the row way; cuts are those of the segments from `first` on. Its ids are
  * counted from the segment's. */
-TQI_BOTH struct tqi_work tqi_row_work(const struct tqi_cut *cuts, uint32_t first, uint32_t n,
-                                      uint64_t total, uint32_t worker, uint32_t n_workers) {
-    uint64_t begin = tqi_share_begin(total, worker, n_workers);
+TQI_BOTH struct tqi_work tqi_row_work(const struct tqi_way *way, const struct tqi_cut *cuts,
+                                      uint32_t first, uint32_t n, uint64_t total, uint32_t worker,
+                                      uint32_t n_workers) {
+    uint64_t begin = tqi_row_begin(way, cuts, n, total, worker, n_workers);
     uint32_t s = tqi_segment_of_tile(cuts, n, begin);
     uint64_t inside = begin - cuts[s].tiles_before;
     struct tqi_work work;
     work.segment = first + s;
     work.item = (uint32_t)tqi_divide(inside, cuts[s].n_tiles);
     work.tile = (uint32_t)(inside - (uint64_t)work.item * cuts[s].n_tiles);
-    work.n_tiles = (uint32_t)(tqi_share_begin(total, worker + 1, n_workers) - begin);
+    uint64_t end = tqi_row_begin(way, cuts, n, total, worker + 1, n_workers);
+    work.n_tiles = (uint32_t)(end - begin);
     work.here = (uint32_t)tqi_least(work.n_tiles, cuts[s].n_tiles - work.tile);
     work.kv_head = work.item / cuts[s].items_per_head;
     work.ids = (int64_t)cuts[s].first_tile + work.tile;
@@ -257,7 +278,8 @@ TQI_BOTH uint32_t tqi_piece_of(const struct tqi_division *share, uint32_t worker
 }
 
 /* Pieces of an item of the launch. */
-TQI_BOTH struct tqi_pieces tqi_pieces_of(const struct tqi_division *share,
+TQI_BOTH struct tqi_pieces tqi_pieces_of(const struct tqi_way *way,
+                                         const struct tqi_division *share,
                                          const struct tqi_cut *cuts, uint32_t n, uint64_t total,
                                          uint32_t item) {
     const struct tqi_cut *cut = &cuts[tqi_segment_of_item(cuts, n, item)];
@@ -271,7 +293,9 @@ TQI_BOTH struct tqi_pieces tqi_pieces_of(const struct tqi_division *share,
     if (cut->n_tiles == 0)
         return p;
     uint64_t begin = cut->tiles_before + (uint64_t)inside * cut->n_tiles;
-    uint64_t first = tqi_share_of(begin, total, share->n_workers);
+    /* who begins at the second tile of a pair has the first as well */
+    uint32_t second = cut->n_tiles > 1 && tqi_pairs_up(way, total, share->n_workers);
+    uint64_t first = tqi_share_of(begin + second, total, share->n_workers);
     uint64_t last = tqi_share_of(begin + cut->n_tiles - 1, total, share->n_workers);
     p.first = (uint32_t)first + item;
     p.n = (uint32_t)(last - first) + 1;

@@ -7,7 +7,7 @@
 
 #include "../../cuda/attend/schedule.h"
 
-enum { MAX_SEGMENTS = 64, MAX_ITEMS = 4096, MAX_PIECES = 1 << 16 };
+enum { MAX_SEGMENTS = 64, MAX_ITEMS = 8192, MAX_PIECES = 1 << 16 };
 
 static struct {
     struct tqi_way way;
@@ -86,9 +86,10 @@ static void take_tiles(uint32_t segment, uint32_t item, uint32_t tile, uint32_t 
 }
 
 static void walk_worker(uint32_t worker) {
-    struct tqi_work w = plan.division.by_block ? tqi_block_work(plan.cuts, 0, plan.n, worker)
-                                               : tqi_row_work(plan.cuts, 0, plan.n, plan.tiles,
-                                                              worker, plan.division.n_workers);
+    struct tqi_work w = plan.division.by_block
+                            ? tqi_block_work(plan.cuts, 0, plan.n, worker)
+                            : tqi_row_work(&plan.way, plan.cuts, 0, plan.n, plan.tiles, worker,
+                                           plan.division.n_workers);
     CHECK(w.n_tiles > 0 || plan.way.whole, "worker %u has nothing to do", worker);
     CHECK(w.here == tqi_least(w.n_tiles, plan.cuts[w.segment].n_tiles - w.tile), "worker %u: here",
           worker);
@@ -97,6 +98,9 @@ static void walk_worker(uint32_t worker) {
     if (w.n_tiles == 0) /* the part of an item without tiles */
         next_piece[plan.cuts[w.segment].first_item + w.item]++;
     while (w.n_tiles) {
+        CHECK(!tqi_pairs_up(&plan.way, plan.tiles, plan.division.n_workers) ||
+                  plan.division.by_block || w.tile % 2 == 0,
+              "worker %u begins at half a pair", worker);
         CHECK(w.segment < plan.n, "worker %u walks beyond the last segment", worker);
         const struct tqi_cut *cut = &plan.cuts[w.segment];
         uint32_t n = (uint32_t)tqi_least(w.n_tiles, cut->n_tiles - w.tile);
@@ -116,14 +120,15 @@ static void walk(void) {
     memset(done, 0, sizeof done);
     memset(written, 0, sizeof written);
     for (uint32_t i = 0; i < plan.items; i++)
-        next_piece[i] = tqi_pieces_of(&plan.division, plan.cuts, plan.n, plan.tiles, i).first;
+        next_piece[i] =
+            tqi_pieces_of(&plan.way, &plan.division, plan.cuts, plan.n, plan.tiles, i).first;
     for (uint32_t w = 0; w < plan.division.n_workers; w++)
         walk_worker(w);
     for (uint32_t s = 0; s < plan.n; s++)
         for (uint32_t i = 0; i < tqi_n_items(&plan.way, &plan.cuts[s]); i++) {
             uint32_t item = plan.cuts[s].first_item + i;
             struct tqi_pieces p =
-                tqi_pieces_of(&plan.division, plan.cuts, plan.n, plan.tiles, item);
+                tqi_pieces_of(&plan.way, &plan.division, plan.cuts, plan.n, plan.tiles, item);
             CHECK(done[item] == plan.cuts[s].n_tiles, "item %u: %u of %u tiles", item, done[item],
                   plan.cuts[s].n_tiles);
             CHECK(next_piece[item] == p.first + p.n, "item %u has pieces that nobody joins", item);
@@ -209,6 +214,7 @@ static void random_batch(uint64_t *seed) {
     plan.way.causal = unit_below(seed, 2);
     plan.way.n_workers = 1 + unit_below(seed, 300);
     plan.way.n_blocks = 1 + unit_below(seed, 140);
+    plan.way.pairs = unit_below(seed, 2);
     plan.way.window = unit_below(seed, 3) ? 0 : 1 + unit_below(seed, 500);
     plan.way.rows = 4u << unit_below(seed, 3);
     plan.n = unit_below(seed, 12);
