@@ -26,7 +26,7 @@ template <int KF, int VF, int NT_, int D_, int PAGES_, int SLOTS> struct CodesSh
     using Layout = Blob<KF, VF, D>;
     using Ring = TurnRing<Layout, PAGES_, SLOTS>;
     static constexpr uint32_t PAGES = PAGES_, SLOT_BYTES = PAGES * Layout::bytes;
-    static constexpr uint32_t SLOT_BARRIERS = 2 + PAGES;
+    static constexpr uint32_t SLOT_BARRIERS = SLOTS == 1 ? 2 + PAGES : 2;
     static constexpr int BARRIERS = 1; /* per turn */
     using Room = CodesRoom<NT, D, PAGES>;
     using Tile = CodesTile<KF, VF, NT, D, PAGES, SLOTS>;
@@ -117,7 +117,8 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
     }
 
     /* A product runs while the last one is joined and the operand of the next is decoded. */
-    TQI_INLINE void scores(const Slot &s, float score[NT][S], float vn[S]) const {
+    template <class F>
+    TQI_INLINE void scores(const Slot &s, float score[NT][S], float vn[S], F before_last) const {
         int half[NT];
 #pragma unroll
         for (int nt = 0; nt < NT; nt++)
@@ -137,6 +138,8 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
             wait_products<1>();
             pin(d[0]);
             join_scores(2 * r, gains.x, half, d[0], score);
+            if (r == R - 1)
+                before_last();
             wait_products<0>();
             pin(d[1]);
             join_scores(2 * r + 1, gains.y, half, d[1], score);
@@ -240,23 +243,34 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
     TQI_INLINE void pages(uint32_t first, bool edge, E edge_of, Ring &ring) {
         float score[NT][S], vn[S];
         Weighed w;
-        ring.wait(0);
-        scores(page_of(first, R == 1 ? group.warp / 2 : group.warp), score, vn);
+        ring.wait_keys();
+        uint32_t a[M][4][4];
+        ValueWords<VF, M, Layout::k_bytes> words;
+        /* Scores of four pages leave no registers for the values. */
+        auto decode = [&] {
+            ring.wait_values(0);
+            words.load(page_of(first, 0), page_of(first, 1), group.warp);
+            words.operands(v_table, 0, a[0]);
+        };
+        scores(page_of(first, R == 1 ? group.warp / 2 : group.warp), score, vn, [&] {
+            if (R == 1)
+                decode();
+        });
         if (edge)
             mask(edge_of(), score, vn);
         this->leave_max(score, vn);
-        ring.read(0, group.lane);
-        uint32_t a[M][4][4];
-        ValueWords<VF, M, Layout::k_bytes> words;
-        ring.wait(1);
-        words.load(page_of(first, 0), page_of(first, 1), group.warp);
-        words.operands(v_table, 0, a[0]);
+        ring.keys_read(group.lane);
+        if (R == 1)
+            words.operands(v_table, 1, a[1]);
+        else
+            decode();
         this->hide_room();
         weigh(score, vn, edge, w);
-        words.operands(v_table, 1, a[1]);
+        if (R == 2)
+            words.operands(v_table, 1, a[1]);
         this->hide_room();
         publish_stores();
-        ring.read(1, group.lane);
+        ring.values_read(0, group.lane);
         group.sync();
         int d[M][4 * NT];
         float unit[NT];
@@ -267,7 +281,7 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
         if (w.moved) /* else the factor of the old is 1 */
             this->scale_outputs();
         if constexpr (R == 2) {
-            ring.wait(2);
+            ring.wait_values(1);
             words.load(page_of(first, 2), page_of(first, 3), group.warp);
             wait_products<1>();
             pin(d[0]);
@@ -277,7 +291,7 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
             pin(d[1]);
             words.operands(v_table, 1, a[1]);
             begin_values(1, a[1], d[1]);
-            ring.read(2, group.lane);
+            ring.values_read(1, group.lane);
         }
         wait_products<1>();
         pin(d[0]);

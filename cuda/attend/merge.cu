@@ -7,8 +7,10 @@
 namespace tqi {
 namespace {
 
-template <class Row>
-__global__ void __launch_bounds__(128)
+/* CROWDED: fewer registers and pieces at a time, so that all blocks of many rows find room at once;
+ * a second wave would take longer than the first (docs/PERFORMANCE.md, "Launches"). */
+template <class Row, bool CROWDED>
+__global__ void __launch_bounds__(128, CROWDED ? 8 : 1)
     tqk_merge_pieces(const __grid_constant__ AttendJob job, uint32_t row_bytes) {
     extern __shared__ float shared[];
     constexpr uint32_t per_warp = 32 / Row::LANES;
@@ -27,7 +29,13 @@ __global__ void __launch_bounds__(128)
     row.prefetch(job.v);
     wait_for_last_kernel();
     allow_next_kernel();
-    merge_row(job, p, in, r, end, row);
+    if constexpr (CROWDED) {
+        static_assert(Row::LANES % 4 == 0, "batches end where the lanes' weights do");
+        const float2 joint = join_batches<4>(r, dim, row);
+        finish_row(job, p, in, joint, end, row);
+    } else {
+        merge_row(job, p, in, r, end, row);
+    }
 }
 
 template <class Row> tq_status run(const AttendJob &job, uint32_t row_bytes, cudaStream_t stream) {
@@ -36,7 +44,11 @@ template <class Row> tq_status run(const AttendJob &job, uint32_t row_bytes, cud
     uint64_t per_block = warps * (32 / Row::LANES);
     LaunchShape shape = {(rows + per_block - 1) / per_block, warps * 32, warps * row_bytes, stream,
                          job.overlap != 0};
-    return launch(tqk_merge_pieces<Row>, shape, "tqk_merge_pieces", job, row_bytes);
+    const uint64_t at_once = 6; /* blocks of a multiprocessor, by registers */
+    if constexpr (Row::QUADS == 1)
+        if (shape.blocks > at_once * job.n_blocks)
+            return launch(tqk_merge_pieces<Row, true>, shape, "tqk_merge_pieces", job, row_bytes);
+    return launch(tqk_merge_pieces<Row, false>, shape, "tqk_merge_pieces", job, row_bytes);
 }
 
 } /* namespace */

@@ -100,11 +100,13 @@ template <int BYTES> struct GroupRing {
     }
 };
 
-/* The same with PAGES pages of layout L a slot, in parts that a thread of the group or another warp
- * asks for as soon as they have been read: keys with all gains, then the values of two pages at a
- * time. Two barriers a part: it is there, and all warps have read it. */
+/* The same with PAGES pages of layout L a slot, which a thread of the group or another warp asks
+ * for as soon as they have been read: where there is one slot in parts, keys with all gains, then
+ * the values of two pages at a time. Two barriers a part: it is there, and all warps have read it.
+ */
 template <class L, int PAGES, int SLOTS> struct TurnRing {
-    static constexpr int N = SLOTS, PARTS = 1 + PAGES / 2;
+    static constexpr bool APART = SLOTS == 1;
+    static constexpr int N = SLOTS, PARTS = APART ? 1 + PAGES / 2 : 1;
     static constexpr uint32_t GAINS = L::bytes - L::k_gains;
     uint32_t slots, barriers;
     uint32_t take = 0, phase = 0; /* of whoever goes around: takes pages, or asks for them */
@@ -136,6 +138,19 @@ template <class L, int PAGES, int SLOTS> struct TurnRing {
     template <class P> TQI_INLINE void ask(const P &turn, uint32_t page_bytes) {
         const uint64_t policy = evict_first();
         barrier_wait(was_read(0), phase ^ 1);
+        if constexpr (APART) {
+            ask_parts(turn, page_bytes, policy);
+        } else {
+            expect_bytes(there(0), turn.n * L::bytes);
+#pragma unroll
+            for (int i = 0; i < PAGES; i++)
+                copy(turn, i, page_bytes, 0, L::bytes, 0, policy);
+        }
+        step();
+    }
+
+    template <class P>
+    TQI_INLINE void ask_parts(const P &turn, uint32_t page_bytes, uint64_t policy) const {
         expect_bytes(there(0), turn.n * (L::k_bytes + GAINS));
 #pragma unroll
         for (int i = 0; i < PAGES; i++) {
@@ -151,7 +166,6 @@ template <class L, int PAGES, int SLOTS> struct TurnRing {
             for (int i = 2 * c; i < 2 * c + 2; i++)
                 copy(turn, i, page_bytes, L::k_bytes, L::v_bytes, 1 + c, policy);
         }
-        step();
     }
 
     /* Of page i, unless the turn has fewer. */
@@ -164,12 +178,22 @@ template <class L, int PAGES, int SLOTS> struct TurnRing {
                       policy);
     }
 
-    TQI_INLINE void wait(int part) const {
-        barrier_wait(there(part), phase);
+    TQI_INLINE void wait_keys() const {
+        barrier_wait(there(0), phase);
+    }
+    /* Of pages 2 c and 2 c + 1. */
+    TQI_INLINE void wait_values(int c) const {
+        if (APART)
+            barrier_wait(there(1 + c), phase);
     }
     /* By all warps, when what they read is in registers: loads may not only have begun. */
-    TQI_INLINE void read(int part, uint32_t lane) const {
-        arrive_of_warp(was_read(part), lane);
+    TQI_INLINE void keys_read(uint32_t lane) const {
+        if (APART)
+            arrive_of_warp(was_read(0), lane);
+    }
+    TQI_INLINE void values_read(int c, uint32_t lane) const {
+        if (APART || c == PAGES / 2 - 1)
+            arrive_of_warp(was_read(APART ? 1 + c : 0), lane);
     }
     TQI_INLINE void step() {
         if (SLOTS == 1 || ++take == SLOTS) {

@@ -80,6 +80,24 @@ static void formats_and_shapes(void) {
     ragged(variants[6], (struct shape){1, 40, 64, 16, 900}, 12, mixed, "generic");
 }
 
+/* Many rows of short sequences, more than the blocks that join their pieces at once. */
+static void many_rows(tq_layer_formats f, uint32_t dim) {
+    struct shape shape = {40, 4, dim, 64, 300};
+    uint32_t lengths[BATCH_SEQS];
+    struct pair p;
+    struct batches b;
+    struct step s;
+    for (uint32_t i = 0; i < BATCH_SEQS; i++)
+        lengths[i] = i % 9 ? 60 + i : 0;
+    if (open_pair(&p, &shape, f) && batches_open(&b, &p, BATCH_SEQS, 100)) {
+        batches_start(&b, &s, BATCH_SEQS, lengths);
+        step_decode(&s);
+        batches_step(&b, &s, 0, 0, "many rows");
+    }
+    batches_close(&b);
+    pair_destroy(&p);
+}
+
 /* So few rows that blocks take items whole: single calls and batches of few tokens. */
 static void few_rows(tq_layer_formats f, uint32_t dim, uint32_t group) {
     static const uint32_t lengths[] = {0, 70, 200};
@@ -332,6 +350,8 @@ void check_batches(void) {
     formats_and_shapes();
     for (int v = 0; v < 2 * N_VARIANTS; v++)
         few_rows(variants[v / 2], v % 2 || v % 3 ? 128 : 64, v % 2 ? 16 : 8);
+    many_rows(variants[0], 128);
+    many_rows(variants[1], 64);
     few_rows(variants[0], 256, 4);
     few_rows(variants[0], 96, 4);
     few_rows(variants[0], 128, 3);
