@@ -81,10 +81,10 @@ template <class L, bool SPLIT, int PAGES, int SLOTS> struct Ring {
             page[i] = slot_at(slots + at * SLOT + i * L::bytes, lane);
     }
 
-    /* Their keys and gains have been read: their place takes others'. */
+    /* Their keys and gains have been read, allow_copies() stands behind that: their place takes
+     * others'. */
     TQI_INLINE void refill_keys(const Turn<PAGES> &turn) {
         if (SPLIT) {
-            allow_copies();
             __syncwarp();
             request_keys(turn);
         }
@@ -100,9 +100,8 @@ template <class L, bool SPLIT, int PAGES, int SLOTS> struct Ring {
         return slots + n * SLOT;
     }
 
-    /* All of it has been read. */
+    /* All of it has been read, likewise. */
     TQI_INLINE void refill_values(const Turn<PAGES> &turn) {
-        allow_copies();
         __syncwarp();
         if (SPLIT)
             request_values(turn);

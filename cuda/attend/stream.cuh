@@ -57,9 +57,12 @@ template <class T, class R> struct ItemPages {
         return n < here ? e : nothing_of(e);
     }
 
+    /* The fences come first: they wait for loads, also for that of the page id behind the next. */
     TQI_INLINE void keys_read() {
-        if (T::SPLIT)
-            next = fetch.template next_turn<T::PAGES>();
+        if (!T::SPLIT)
+            return;
+        allow_copies();
+        next = fetch.template next_turn<T::PAGES>();
         ring.refill_keys(next);
     }
 
@@ -68,6 +71,7 @@ template <class T, class R> struct ItemPages {
     }
 
     TQI_INLINE void values_read() {
+        allow_copies();
         if (!T::SPLIT)
             next = fetch.template next_turn<T::PAGES>();
         ring.refill_values(next);
