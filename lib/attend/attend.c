@@ -133,12 +133,14 @@ static void attend_page(const struct tqi_attend_plan *p, struct workspace *w, co
     const struct tqi_layer *layer = t->part->layer;
     const struct tqi_level *level = t->level;
     uint32_t page_tokens = t->part->view.page_tokens, n = page->last - page->first;
+    const int alike = layer->k.format == layer->v.format &&
+                      layer->k.layout.codes_size == layer->v.layout.codes_size;
     struct tqi_tile tile = {.blob = page->blobs + head * t->part->view.blob_bytes,
                             .first = page->first,
                             .last = page->last,
                             .scale = layer->k_scale ? layer->k_scale[head] : 1,
                             .next = blob_after(t, page, head, 1),
-                            .after = blob_after(t, page, head, 2)};
+                            .after = alike ? blob_after(t, page, head, 2) : NULL};
     const char *queries = w->queries + (size_t)(head - t->head) * t->n_rows * t->query_bytes;
     level->score[layer->k.format->id].run(&layer->k, &tile, queries, t->n_rows, page_tokens,
                                           w->scores, w->scratch);

@@ -35,7 +35,8 @@ typedef void tqi_encode_fn(const struct tqi_rows *rows, float inv_scale, float *
                            uint32_t token);
 
 /* Tokens [first, last) of one page; scale of fp8. next: the page that will be read after
- * this one, and after: that behind it, for prefetching; NULL = not known. */
+ * this one, and after: that behind it where keys and values are alike, for prefetching; NULL = not
+ * known. */
 struct tqi_tile {
     const uint8_t *blob;
     uint32_t first, last;

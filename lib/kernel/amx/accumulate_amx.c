@@ -69,7 +69,7 @@ TQK_INLINE void decode(const struct job *j, struct shape of, const struct tqk_ta
         TQK_UNROLL
         for (uint32_t t = 0; t < octets; t++) {
             if (t < tqk_lines_avx512(source))
-                tqk_ahead_rows_avx512(codes.ahead, codes.far, t, tqk_lines_avx512(source), &x[t]);
+                tqk_ahead_rows_avx512(&codes, t, tqk_lines_avx512(source), &x[t]);
             tqk_expand_avx512(table, source, 1, x[t], y);
             _mm512_store_si512(to + t * 2 * TQK_LINE_AMX, y[0]);
             if (halves == 1)

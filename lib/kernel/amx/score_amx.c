@@ -87,8 +87,7 @@ TQK_INLINE void decode(struct walk *at, const struct tqk_table_avx512 *table,
         TQK_UNROLL
         for (uint32_t t = 0; t < 4; t++) {
             if (t < tqk_lines_avx512(source))
-                tqk_ahead_rows_avx512(at->codes.ahead, at->codes.far, t, tqk_lines_avx512(source),
-                                      &x[t]);
+                tqk_ahead_rows_avx512(&at->codes, t, tqk_lines_avx512(source), &x[t]);
             tqk_expand_avx512(table, source, 1, x[t], y);
             _mm512_store_si512(to + t * 2 * TQK_LINE_AMX, y[0]);
             if (tqk_operands_avx512(source) == 2)

@@ -100,8 +100,7 @@ TQK_INLINE void dot(const struct job *j, enum tqk_source_avx512 source, bool who
             __m512i words[2] = {x[0][t], n == 2 ? x[1][t] : x[0][t]};
             for (uint32_t i = 0; i < n; i++) {
                 if (t * n + i < n * tqk_lines_avx512(source))
-                    tqk_ahead_rows_avx512(codes.ahead, codes.far, t * n + i,
-                                          tqk_lines_avx512(source), &words[i]);
+                    tqk_ahead_rows_avx512(&codes, t * n + i, tqk_lines_avx512(source), &words[i]);
             }
             multiply(&table, source, words, weights + (size_t)t * 8, rows, high, low);
         }

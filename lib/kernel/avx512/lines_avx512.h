@@ -12,6 +12,7 @@ struct tqk_codes_avx512 {
     const struct tqi_layout *l;
     const uint8_t *at, *ahead;
     ptrdiff_t far;     /* from `ahead` to what is read after that */
+    int every;         /* kernels of several rows ask for all of that themselves */
     size_t ahead_step; /* bytes of a step of a loop, 0 where others have asked for them already */
     size_t slab;       /* bytes */
     __mmask16 lanes;   /* of a line: pages of 16 tokens have half lines of values */
@@ -40,20 +41,23 @@ static inline struct tqk_codes_avx512 tqk_codes_of_v_avx512(const struct tqi_lay
 /* For kernels of several rows. They work longer on a line than memory takes to bring it, and wait
  * for every place of the core that a request holds. So they leave most lines to the second level's
  * prefetcher, and show it one of each word, a page ahead of the first level: from values to
- * values, from keys to keys, and half of the gains between them with each. */
+ * values, from keys to keys, and half of the gains between them with each. Only where both sides
+ * are alike, else the other side's kernel goes its own way and lines would be left out. */
 static inline struct tqk_codes_avx512 tqk_codes_of_k_rows_avx512(const struct tqi_layout *l,
                                                                  const struct tqi_tile *tile) {
     struct tqk_codes_avx512 c = tqk_codes_of_k_avx512(l, tile);
-    if (tile->next)
+    if (tile->after)
         c.far = tqk_distance(tile->blob, tile->next) + (ptrdiff_t)l->tokens * 2;
+    c.every = !tile->after;
     return c;
 }
 
 static inline struct tqk_codes_avx512 tqk_codes_of_v_rows_avx512(const struct tqi_layout *l,
                                                                  const struct tqi_tile *tile) {
     struct tqk_codes_avx512 c = tqk_codes_of_v_avx512(l, tile);
-    if (tile->next && tile->after)
+    if (tile->after)
         c.far = tqk_distance(tile->next, tile->after) - (ptrdiff_t)l->tokens * 2;
+    c.every = !tile->after;
     return c;
 }
 
@@ -76,11 +80,11 @@ TQK_INLINE void tqk_ahead_line_avx512(const uint8_t *ahead, ptrdiff_t far, uint3
 }
 
 /* The same for kernels of several rows, whose words are `lines` lines each. */
-TQK_INLINE void tqk_ahead_rows_avx512(const uint8_t *ahead, ptrdiff_t far, uint32_t i,
-                                      uint32_t lines, __m512i *before) {
-    const uint8_t *line = ahead + (size_t)64 * i;
-    if (i % lines == lines - 1)
-        tqk_ahead_line_avx512(ahead, far, i, before);
+TQK_INLINE void tqk_ahead_rows_avx512(const struct tqk_codes_avx512 *c, uint32_t i, uint32_t lines,
+                                      __m512i *before) {
+    const uint8_t *line = c->ahead + (size_t)64 * i;
+    if (i % lines == lines - 1 || c->every)
+        tqk_ahead_line_avx512(c->ahead, c->far, i, before);
     else
         __asm__ volatile("prefetcht0 %1" : "+v"(*before) : "m"(*line));
 }

@@ -179,8 +179,7 @@ TQK_INLINE void dot(const struct block *b, enum tqk_source_avx512 source, const 
             __m512i lane[2] = {x[0][t], n == 2 ? x[1][t] : x[0][t]};
             for (uint32_t i = 0; i < n; i++) {
                 if (t * n + i < lines)
-                    tqk_ahead_rows_avx512(codes.ahead, codes.far, t * n + i,
-                                          tqk_lines_avx512(source), &lane[i]);
+                    tqk_ahead_rows_avx512(&codes, t * n + i, tqk_lines_avx512(source), &lane[i]);
             }
             multiply(&table, source, lane, query + (size_t)t * 16, query_bytes, rows, n, high, low);
         }
