@@ -73,12 +73,6 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     return shape_block(s, kernel, job);
 }
 
-/* Whether a warp takes two pages at a time: Tile::PAGES (attend/tile.cuh). */
-static bool takes_pairs(const FastKernel &kernel, const AttendJob &call) {
-    return kernel.dim == 64 && kernel.heads == 8 && has_integer_query(call.k) &&
-           call.v.format >= TQ_FORMAT_INT8 && !call.k.sketch_flips;
-}
-
 static void fill_way(const tqi_attend_call &call, const FastKernel *fast, const FastJob &job,
                      tqi_way *way) {
     way->rows = job.call.item_rows;
@@ -90,7 +84,7 @@ static void fill_way(const tqi_attend_call &call, const FastKernel *fast, const 
     way->causal = job.call.causal;
     way->fixed = call.invariant != 0;
     way->whole = job.whole;
-    way->pairs = fast && takes_pairs(*fast, job.call);
+    way->pairs = fast && fast->pairs;
     way->window = job.call.window;
 }
 

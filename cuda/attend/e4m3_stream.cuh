@@ -27,6 +27,7 @@ template <class T, int MAX_WARPS, int SLOTS> bool e4m3_stream_runs() {
                              warps,                                           \
                              slots,                                           \
                              1,                                               \
+                             0,                                               \
                              "tqk_" #name,                                    \
                              Blob<TQ_FORMAT_FP8, TQ_FORMAT_FP8, dim>::bytes,  \
                              stream_shared<E4m3Tile<nt, dim>>,                \

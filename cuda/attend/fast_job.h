@@ -52,6 +52,7 @@ struct FastKernel {
      * the place of a warp. */
     uint32_t warps, slots;
     uint32_t whole; /* can do without prepare and merge, by itself, for few items */
+    uint32_t pairs; /* a warp takes two pages at a time */
     const char *name;
     uint32_t blob_bytes;
     /* Shared memory of a block. */

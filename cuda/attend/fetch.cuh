@@ -40,13 +40,7 @@ struct Fetch {
     TQI_INLINE void cross() {
         if (left == 0)
             return;
-        tqi_cut cut = fresh(&job.call.schedule.cuts[segment]);
-        if (++item == cut.items_per_head * job.call.n_heads) {
-            item = 0;
-            do
-                cut = fresh(&job.call.schedule.cuts[++segment]);
-            while (cut.n_tiles == 0);
-        }
+        const tqi_cut cut = next_item(job.call, segment, item);
         run = min(left, cut.n_tiles);
         left -= run;
         const uint32_t *table = fresh(&job.call.step.head->table);

@@ -363,6 +363,7 @@ template <class S, class W> size_t shared_of_either(uint32_t groups, uint32_t sl
                              groups,                                                           \
                              slots,                                                            \
                              is_whole(dim),                                                    \
+                             0,                                                                \
                              "tqk_" #name,                                                     \
                              Blob<kf, vf, dim>::bytes,                                         \
                              shared_of_either<shape, whole_shape>,                             \

@@ -87,6 +87,18 @@ template <class Rows> __device__ inline int64_t row_start(const Rows &rows, cons
     return (int64_t)place.row * rows.token_stride + (int64_t)place.q_head * rows.head_stride;
 }
 
+/* To the next item with tiles, from one of a segment: the segment's cut. */
+TQI_INLINE tqi_cut next_item(const AttendJob &job, uint32_t &segment, uint32_t &item) {
+    tqi_cut cut = fresh(&job.schedule.cuts[segment]);
+    if (++item == cut.items_per_head * job.n_heads) {
+        item = 0;
+        do
+            cut = fresh(&job.schedule.cuts[++segment]);
+        while (cut.n_tiles == 0);
+    }
+    return cut;
+}
+
 } /* namespace tqi */
 
 #endif
