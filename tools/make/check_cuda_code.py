@@ -35,8 +35,11 @@ def demangle(names):
 
 
 def dump(tool, option, path):
-    return subprocess.run([tool, option, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                          text=True, check=True).stdout
+    done = subprocess.run([tool, option, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True)
+    if done.returncode:
+        sys.exit("%s %s %s: exit status %d\n%s" % (tool, option, path, done.returncode, done.stderr))
+    return done.stdout
 
 
 def functions_of(tool, path):

@@ -59,6 +59,7 @@ uninstall: check-paths
 
 check-install: lib
 	CC='$(CC)' MAKE='$(MAKE)' sh test/install/run.sh $(B)/install-test
+	PYTHON=$(PYTHON) sh test/install/fetch_at_once.sh $(B)/fetch-test
 
 check-bindings: lib
 	CC='$(CC)' MAKE='$(MAKE)' sh test/install/bindings.sh $(B)/bindings-test
