@@ -28,39 +28,43 @@ TQK_INLINE void add_sums(const struct job *j, uint32_t row, uint32_t rows, uint3
 }
 
 /* Rows from `row` on and 32 dims. */
-TQK_INLINE void sum_rows(struct job *j, enum tqk_units_avx2 units, uint32_t bits, uint32_t row,
-                         uint32_t rows) {
+TQK_INLINE void sum_rows(struct job *j, enum tqk_units_avx2 units, uint32_t inner, uint32_t bits,
+                         uint32_t row, uint32_t rows) {
     const char *weights = (const char *)(j->weights.rows + (size_t)row * TQK_BLOCK_AVX2);
     struct tqk_walk_avx2 walk = j->walk;
     uint8_t *kept = j->kept;
     for (uint32_t pair = 0; pair < 4; pair += 2) {
         __m256i acc[TQK_SUMS_AVX2];
-        tqk_dot_avx2(&j->codes, &walk, units, bits, true, kept, weights, TQK_BLOCK_AVX2 * 2, rows,
-                     acc);
+        tqk_dot_avx2(&j->codes, &walk, inner, units, bits, true, &kept, weights, TQK_BLOCK_AVX2 * 2,
+                     rows, acc);
         add_sums(j, row, rows, j->dim + 8 * pair, 0, acc);
         add_sums(j, row, rows, j->dim + 8 * pair + 8, 1, acc);
-        walk.at += 2 * walk.column;
-        kept += 2 * walk.kept_column;
     }
     if (units != TQK_NEXT)
         j->walk.ahead = walk.ahead;
 }
 
 typedef void rows_fn(struct job *j, uint32_t row);
-#define ROWS(name, units, bits, rows)                                                            \
+#define ROWS(name, units, inner, bits, rows)                                                     \
     static __attribute__((noinline)) void name##_##units##_##rows(struct job *j, uint32_t row) { \
-        sum_rows(j, TQK_##units, bits, row, rows);                                               \
+        sum_rows(j, TQK_##units, inner, bits, row, rows);                                        \
     }
-TQK_FIRST_AVX2(lm4, 4)
-TQK_FIRST_AVX2(lm3, 3)
-TQK_FIRST_AVX2(lm2, 2)
-TQK_FIRST_AVX2(int8, 8)
-TQK_NEXT_AVX2(next)
+/* Units of a word: the octets of tokens of a group, which are 2 in pages of 16 tokens. */
+#define FIRST(name, bits)             \
+    TQK_FIRST_AVX2(name##_2, 2, bits) \
+    TQK_FIRST_AVX2(name##_4, 4, bits)
+FIRST(lm4, 4)
+FIRST(lm3, 3)
+FIRST(lm2, 2)
+FIRST(int8, 8)
+TQK_NEXT_AVX2(next_2, 2)
+TQK_NEXT_AVX2(next_4, 4)
 
 /* All dims of a block of tokens. */
 static void accumulate_block(struct job *j, rows_fn *const by_rows[2][TQK_ROWS_AVX2 + 1],
                              uint32_t n_rows, uint32_t first_word) {
     const struct tqi_layout *l = j->codes.l;
+    rows_fn *const *next = l->group == 32 ? next_4 : next_2;
     const uint32_t first = tqk_first_rows_avx2(n_rows);
     for (uint32_t word = 0; word < l->dim_pad / 32; word++) {
         j->walk.word = first_word + word;
@@ -82,13 +86,12 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[2][TQK_R
     const uint32_t group_words = l->dim_pad / 32 * (l->bits == 8 ? 2 : 1);
     const struct tqk_weight_form_avx2 form = {tqk_order_avx2(v, true), TQK_VALUE_BIAS_AVX2};
     struct job j; /* set field by field: clearing it would show */
-    j.codes = tqk_codes_of_avx2(v, tile, (size_t)l->group * 2, TQK_VALUE_BIAS_AVX2);
+    j.codes = tqk_codes_of_avx2(v, tile, TQK_VALUE_BIAS_AVX2);
     j.walk.word_step = group_words;
     j.walk.second = l->dim_pad / 32;
-    j.walk.inner = l->group / 8;
     j.walk.at = 0;
-    j.walk.column = 2 * j.codes.apart;
     j.walk.far = (ptrdiff_t)l->codes;
+    tqk_ahead_gains(l, tile);
     j.kept = scratch;
     j.weights.rows = (int16_t *)(void *)(scratch + (size_t)4 * TQK_UNIT_AVX2 * TQK_BLOCK_AVX2 / 8);
     j.states = states;
@@ -98,7 +101,6 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[2][TQK_R
          token += TQK_BLOCK_AVX2) {
         const uint8_t *ahead = tile->next ? tile->next : tile->blob;
         tqk_weigh_avx2(v, tile, probabilities, n_rows, score_stride, token, &form, &j.weights);
-        j.walk.kept_column = (size_t)j.weights.n_tokens / 8 * TQK_UNIT_AVX2;
         j.walk.outer = j.weights.n_tokens / l->group;
         j.walk.ahead = ahead + (size_t)token * l->dim_pad * l->bits / 8;
         accumulate_block(&j, by_rows, n_rows, token / l->group * group_words);
@@ -109,8 +111,8 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[2][TQK_R
     void TQK_OF_LEVEL(accumulate_##format)(                                                        \
         const struct tqi_rows *v, const struct tqi_tile *tile, const void *probabilities,          \
         uint32_t n_rows, uint32_t score_stride, void *states, size_t state_bytes, void *scratch) { \
-        accumulate(v, format, tile, probabilities, n_rows, score_stride, states, state_bytes,      \
-                   scratch);                                                                       \
+        accumulate(v, v->layout.group == 32 ? format##_4 : format##_2, tile, probabilities,        \
+                   n_rows, score_stride, states, state_bytes, scratch);                            \
     }
 ACCUMULATE(lm4)
 ACCUMULATE(lm3)

@@ -17,10 +17,9 @@ struct tqk_codes_avx2 {
 
 /* Values plus `bias`, 128 or 0: bytes without sign or with it. */
 TQK_INLINE struct tqk_codes_avx2 tqk_codes_of_avx2(const struct tqi_rows *rows,
-                                                   const struct tqi_tile *tile, size_t apart,
-                                                   int bias) {
+                                                   const struct tqi_tile *tile, int bias) {
     const struct tqi_layout *l = &rows->layout;
-    struct tqk_codes_avx2 c = {l, tile->blob + l->codes, (size_t)tqi_slab_lanes(l) * 4, apart,
+    struct tqk_codes_avx2 c = {l, tile->blob + l->codes, (size_t)tqi_slab_lanes(l) * 4, 0,
                                _mm256_set1_epi8((char)bias)};
     if (rows->format->kind == TQI_KIND_INT8)
         return c;

@@ -109,13 +109,12 @@ TQK_INLINE __m256i tqk_sum_avx2(const __m256i *acc, uint32_t row, uint32_t colum
     return _mm256_add_epi32(_mm256_slli_epi32(high, 8), acc[tqk_place_avx2(row, 1) + column]);
 }
 
-/* The units of a sum, in the order of rows: `inner` times 16 bytes on, then `outer` times to the
- * word word_step on. */
+/* The units of a sum, in the order of rows: `inner` times 16 bytes on, which functions know when
+ * they are compiled, then `outer` times to the word word_step on. */
 struct tqk_walk_avx2 {
     uint32_t word, word_step, second; /* see tqk_decode_avx2() */
-    uint32_t outer, inner;
-    size_t at, column;    /* bytes to the second column */
-    size_t kept_column;   /* the same of decoded units */
+    uint32_t outer;
+    size_t at;
     const uint8_t *ahead; /* lines that will be read, see simd/ahead.h */
     ptrdiff_t far;
 };
@@ -127,9 +126,9 @@ enum tqk_units_avx2 { TQK_ALONE, TQK_FIRST, TQK_NEXT };
 /* Where the units of both columns are, and where decoded ones are kept. */
 struct tqk_at_avx2 {
     struct tqk_codes_avx2 codes;
-    size_t at;
-    uint32_t word;
-    uint8_t *kept[TQK_COLUMNS_AVX2];
+    size_t at, column; /* bytes to the second column */
+    uint32_t word, inner;
+    uint8_t *kept;
     const char *row[TQK_ROWS_AVX2];
 };
 
@@ -141,25 +140,26 @@ TQK_INLINE __m256i tqk_part_avx2(const __m256i bytes[2], uint32_t part) {
                     : _mm256_and_si256(bytes[part / 2], _mm256_set1_epi16(255));
 }
 
-/* Unit i of two, of both columns, a part at a time: sums leave few registers. */
+/* Unit i of a word, of both columns, a part at a time: sums leave few registers. */
 TQK_INLINE void tqk_unit_avx2(const struct tqk_at_avx2 *p, const struct tqk_walk_avx2 *w,
                               enum tqk_units_avx2 units, uint32_t bits, bool values, uint32_t i,
                               uint32_t rows, __m256i *acc, const uint8_t **ahead) {
     __m256i bytes[TQK_COLUMNS_AVX2][2], x[TQK_COLUMNS_AVX2];
     TQK_UNROLL
     for (uint32_t c = 0; c < TQK_COLUMNS_AVX2 && units != TQK_NEXT; c++) {
-        tqk_decode_avx2(&p->codes, bits, p->word, w->second, p->at + 16 * i + c * w->column,
+        tqk_decode_avx2(&p->codes, bits, p->word, w->second, p->at + 16 * i + c * p->column,
                         bytes[c]);
     }
     if (units != TQK_NEXT) {
         TQK_BEHIND_AVX2(*ahead, bytes[1][0]);
-        tqk_ahead_near(*ahead);
+        tqk_ahead_near(*ahead + i * bits * 16);
     }
     TQK_UNROLL
     for (uint32_t part = 0; part < TQK_PARTS_AVX2; part++) {
         TQK_UNROLL
         for (uint32_t c = 0; c < TQK_COLUMNS_AVX2; c++) {
-            __m256i *kept = (__m256i *)(void *)(p->kept[c] + i * TQK_UNIT_AVX2) + part;
+            const uint32_t at = (i * TQK_PARTS_AVX2 + part) * TQK_COLUMNS_AVX2 + c;
+            __m256i *kept = (__m256i *)(void *)p->kept + at;
             x[c] = units == TQK_NEXT ? _mm256_load_si256(kept) : tqk_part_avx2(bytes[c], part);
             if (units == TQK_FIRST)
                 _mm256_store_si256(kept, x[c]);
@@ -167,8 +167,7 @@ TQK_INLINE void tqk_unit_avx2(const struct tqk_at_avx2 *p, const struct tqk_walk
         tqk_multiply_avx2(x, part, values, units == TQK_NEXT, p->row, 16 * i, rows, acc);
         if (units != TQK_NEXT && part == 0) {
             TQK_BEHIND_AVX2(*ahead, acc[0]);
-            tqk_ahead_far(*ahead, w->far);
-            *ahead += bits * 16;
+            tqk_ahead_far(*ahead + i * bits * 16, w->far);
         }
     }
 }
@@ -178,21 +177,23 @@ TQK_INLINE bool tqk_is_plain_avx2(uint32_t bits) {
     return bits == 4 || bits == 8;
 }
 
+/* Columns of keys lie 128 bytes apart, those of values as far as their group is wide, and so do
+ * the halves of a register. */
 TQK_INLINE struct tqk_at_avx2 tqk_start_avx2(const struct tqk_codes_avx2 *codes,
-                                             const struct tqk_walk_avx2 *w, uint32_t bits,
-                                             uint8_t *kept, const char *row, size_t row_bytes,
-                                             uint32_t rows) {
+                                             const struct tqk_walk_avx2 *w, uint32_t inner,
+                                             uint32_t bits, uint8_t *kept, const char *row,
+                                             size_t row_bytes, uint32_t rows) {
     struct tqk_at_avx2 p;
     p.codes = *codes;
+    p.codes.apart = 16 * inner;
+    p.column = 32 * inner;
     p.at = w->at;
     p.word = w->word;
+    p.inner = inner;
+    p.kept = kept;
     if (tqk_is_plain_avx2(bits)) {
         p.codes.at += w->at + w->word * p.codes.slab;
         p.at = p.word = 0;
-    }
-    TQK_UNROLL
-    for (uint32_t i = 0; i < TQK_COLUMNS_AVX2; i++) {
-        p.kept[i] = kept + i * w->kept_column;
     }
     TQK_UNROLL
     for (uint32_t i = 0; i < rows; i++) {
@@ -201,50 +202,47 @@ TQK_INLINE struct tqk_at_avx2 tqk_start_avx2(const struct tqk_codes_avx2 *codes,
     return p;
 }
 
-/* Two units on; and from the last of a word to the first of the next one. */
-TQK_INLINE void tqk_step_avx2(struct tqk_at_avx2 *p, const struct tqk_walk_avx2 *w, uint32_t bits,
-                              uint32_t *left) {
-    const size_t back = (size_t)16 * w->inner;
-    const bool end = (*left -= 2) == 0;
-    *left = end ? w->inner : *left;
-    if (tqk_is_plain_avx2(bits)) {
-        p->codes.at += 32 + (end ? w->word_step * p->codes.slab - back : 0);
-    } else {
-        p->at += 32 - (end ? back : 0);
-        p->word += end ? w->word_step : 0;
+/* To the next word. */
+TQK_INLINE void tqk_step_avx2(struct tqk_at_avx2 *p, const struct tqk_walk_avx2 *w,
+                              enum tqk_units_avx2 units, uint32_t bits, uint32_t rows) {
+    TQK_UNROLL
+    for (uint32_t i = 0; i < rows; i++) {
+        p->row[i] += 16 * p->inner;
+        TQK_KEEP_ADDRESS(p->row[i]);
     }
+    if (units != TQK_ALONE) {
+        p->kept += (size_t)TQK_COLUMNS_AVX2 * TQK_UNIT_AVX2 * p->inner;
+        TQK_KEEP_ADDRESS(p->kept);
+    }
+    if (units != TQK_NEXT && tqk_is_plain_avx2(bits))
+        p->codes.at += w->word_step * p->codes.slab;
+    else
+        p->word += w->word_step;
 }
 
 /* acc[] of `rows` rows, row_bytes apart, and both columns over all units of a walk. */
 TQK_INLINE void tqk_dot_avx2(const struct tqk_codes_avx2 *codes, struct tqk_walk_avx2 *w,
-                             enum tqk_units_avx2 units, uint32_t bits, bool values, uint8_t *kept,
-                             const char *row, size_t row_bytes, uint32_t rows, __m256i *acc) {
-    struct tqk_at_avx2 p = tqk_start_avx2(codes, w, bits, kept, row, row_bytes, rows);
+                             uint32_t inner, enum tqk_units_avx2 units, uint32_t bits, bool values,
+                             uint8_t **kept, const char *row, size_t row_bytes, uint32_t rows,
+                             __m256i *acc) {
+    struct tqk_at_avx2 p = tqk_start_avx2(codes, w, inner, bits, *kept, row, row_bytes, rows);
     const uint8_t *ahead = w->ahead;
-    uint32_t left = w->inner;
     TQK_UNROLL
     for (uint32_t i = 0; i < tqk_place_avx2(rows, 0); i++) {
         acc[i] = _mm256_setzero_si256();
     }
-    for (uint32_t u = w->outer * w->inner; u > 0; u -= 2) {
+    for (uint32_t word = w->outer; word > 0; word--) {
         TQK_UNROLL
-        for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t i = 0; i < inner; i++) {
             tqk_unit_avx2(&p, w, units, bits, values, i, rows, acc, &ahead);
         }
-        TQK_UNROLL
-        for (uint32_t i = 0; i < rows; i++) {
-            p.row[i] += 32;
-            TQK_KEEP_ADDRESS(p.row[i]);
-        }
-        TQK_UNROLL
-        for (uint32_t i = 0; i < TQK_COLUMNS_AVX2 && units != TQK_ALONE; i++) {
-            p.kept[i] += 2 * TQK_UNIT_AVX2;
-            TQK_KEEP_ADDRESS(p.kept[i]);
-        }
         if (units != TQK_NEXT)
-            tqk_step_avx2(&p, w, bits, &left);
+            ahead += inner * bits * 16;
+        tqk_step_avx2(&p, w, units, bits, rows);
     }
     w->ahead = ahead;
+    w->at += 2 * p.column;
+    *kept = p.kept;
 }
 
 /* Rows that decode units, of n; then, as often as it takes, rows that use them, of those left. As
@@ -265,36 +263,36 @@ static inline uint32_t tqk_next_rows_avx2(uint32_t left) {
 }
 
 /* A function of its own for every number of rows, so that each has all registers: wants
- * ROWS(name, units, bits, rows), which makes one, and their type rows_fn. */
+ * ROWS(name, units, inner, bits, rows), which makes one, and their type rows_fn. */
 #ifdef __AVXVNNI__
-#define TQK_FIRST_AVX2(name, bits)                          \
-    ROWS(name, ALONE, bits, 1)                              \
-    ROWS(name, ALONE, bits, 2)                              \
-    ROWS(name, FIRST, bits, 1)                              \
-    ROWS(name, FIRST, bits, 2)                              \
+#define TQK_FIRST_AVX2(name, inner, bits)                   \
+    ROWS(name, ALONE, inner, bits, 1)                       \
+    ROWS(name, ALONE, inner, bits, 2)                       \
+    ROWS(name, FIRST, inner, bits, 1)                       \
+    ROWS(name, FIRST, inner, bits, 2)                       \
     static rows_fn *const name[2][TQK_ROWS_AVX2 + 1] = {    \
         {NULL, name##_ALONE_1, name##_ALONE_2, NULL, NULL}, \
         {NULL, name##_FIRST_1, name##_FIRST_2, NULL, NULL}};
-#define TQK_NEXT_AVX2(name)                                                              \
-    ROWS(name, NEXT, 0, 1)                                                               \
-    ROWS(name, NEXT, 0, 2)                                                               \
-    ROWS(name, NEXT, 0, 3)                                                               \
+#define TQK_NEXT_AVX2(name, inner)                                                       \
+    ROWS(name, NEXT, inner, 0, 1)                                                        \
+    ROWS(name, NEXT, inner, 0, 2)                                                        \
+    ROWS(name, NEXT, inner, 0, 3)                                                        \
     static rows_fn *const name[TQK_ROWS_AVX2 + 1] = {NULL, name##_NEXT_1, name##_NEXT_2, \
                                                      name##_NEXT_3, NULL};
 #else
-#define TQK_FIRST_AVX2(name, bits)                                    \
-    ROWS(name, ALONE, bits, 1)                                        \
-    ROWS(name, ALONE, bits, 2)                                        \
-    ROWS(name, ALONE, bits, 4)                                        \
-    ROWS(name, FIRST, bits, 2)                                        \
-    ROWS(name, FIRST, bits, 4)                                        \
+#define TQK_FIRST_AVX2(name, inner, bits)                             \
+    ROWS(name, ALONE, inner, bits, 1)                                 \
+    ROWS(name, ALONE, inner, bits, 2)                                 \
+    ROWS(name, ALONE, inner, bits, 4)                                 \
+    ROWS(name, FIRST, inner, bits, 2)                                 \
+    ROWS(name, FIRST, inner, bits, 4)                                 \
     static rows_fn *const name[2][TQK_ROWS_AVX2 + 1] = {              \
         {NULL, name##_ALONE_1, name##_ALONE_2, NULL, name##_ALONE_4}, \
         {NULL, NULL, name##_FIRST_2, NULL, name##_FIRST_4}};
-#define TQK_NEXT_AVX2(name)                                                                    \
-    ROWS(name, NEXT, 0, 1)                                                                     \
-    ROWS(name, NEXT, 0, 2)                                                                     \
-    ROWS(name, NEXT, 0, 4)                                                                     \
+#define TQK_NEXT_AVX2(name, inner)                                                             \
+    ROWS(name, NEXT, inner, 0, 1)                                                              \
+    ROWS(name, NEXT, inner, 0, 2)                                                              \
+    ROWS(name, NEXT, inner, 0, 4)                                                              \
     static rows_fn *const name[TQK_ROWS_AVX2 + 1] = {NULL, name##_NEXT_1, name##_NEXT_2, NULL, \
                                                      name##_NEXT_4};
 #endif

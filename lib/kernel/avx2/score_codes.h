@@ -30,6 +30,8 @@ void TQK_OF_LEVEL(prepare)(const struct tqi_rows *k, const float *row, void *que
 
 /* ---- scores ------------------------------------------------------------------------------- */
 
+enum { KEY_UNITS = 4 }; /* units of a word: those of its four lanes */
+
 /* Up to 32 keys of a group. */
 struct block {
     struct tqk_codes_avx2 codes;
@@ -71,8 +73,8 @@ static __attribute__((noinline)) void put_some(const struct block *b, uint32_t r
 }
 
 /* Rows from `row` on and all keys of the block. */
-TQK_INLINE void score_rows(struct block *b, enum tqk_units_avx2 units, uint32_t bits,
-                           const char *queries, uint32_t row, uint32_t rows) {
+TQK_INLINE void score_rows(struct block *b, enum tqk_units_avx2 units, uint32_t inner,
+                           uint32_t bits, const char *queries, uint32_t row, uint32_t rows) {
     const char *q = queries + row * b->query_bytes;
     struct tqk_walk_avx2 walk = b->walk;
     uint8_t *kept = b->kept;
@@ -82,30 +84,28 @@ TQK_INLINE void score_rows(struct block *b, enum tqk_units_avx2 units, uint32_t 
         __m256i acc[TQK_SUMS_AVX2];
         float some[16 * TQK_ROWS_AVX2];
         float *to = b->scores + (size_t)row * b->stride + (whole ? token - b->tile->first : 0);
-        tqk_dot_avx2(&b->codes, &walk, units, bits, false, kept,
+        tqk_dot_avx2(&b->codes, &walk, inner, units, bits, false, &kept,
                      q + offsetof(struct tqk_query_avx2, data), b->query_bytes, rows, acc);
         scale_scores(q, b->query_bytes, rows, b->gains + (size_t)at * 2, acc, whole ? to : some,
                      whole ? b->stride : 16);
         if (!whole)
             put_some(b, row, rows, token, some);
-        walk.at += 2 * walk.column;
-        kept += 2 * walk.kept_column;
     }
     if (units != TQK_NEXT)
         b->walk.ahead = walk.ahead;
 }
 
 typedef void rows_fn(struct block *b, const char *queries, uint32_t row);
-#define ROWS(name, units, bits, rows)                              \
-    static __attribute__((noinline)) void name##_##units##_##rows( \
-        struct block *b, const char *queries, uint32_t row) {      \
-        score_rows(b, TQK_##units, bits, queries, row, rows);      \
+#define ROWS(name, units, inner, bits, rows)                         \
+    static __attribute__((noinline)) void name##_##units##_##rows(   \
+        struct block *b, const char *queries, uint32_t row) {        \
+        score_rows(b, TQK_##units, inner, bits, queries, row, rows); \
     }
-TQK_FIRST_AVX2(lm4, 4)
-TQK_FIRST_AVX2(lm3, 3)
-TQK_FIRST_AVX2(lm2, 2)
-TQK_FIRST_AVX2(int8, 8)
-TQK_NEXT_AVX2(next)
+TQK_FIRST_AVX2(lm4, KEY_UNITS, 4)
+TQK_FIRST_AVX2(lm3, KEY_UNITS, 3)
+TQK_FIRST_AVX2(lm2, KEY_UNITS, 2)
+TQK_FIRST_AVX2(int8, KEY_UNITS, 8)
+TQK_NEXT_AVX2(next, KEY_UNITS)
 
 static void set_tokens(struct block *b, uint32_t token, uint32_t words) {
     const struct tqi_layout *l = b->codes.l;
@@ -125,13 +125,10 @@ static void score(const struct tqi_rows *k, rows_fn *const by_rows[2][TQK_ROWS_A
     const uint32_t first = tqk_first_rows_avx2(n_rows);
     uint32_t token = tile->first & ~15u;
     struct block b; /* set field by field: clearing it would show */
-    b.codes = tqk_codes_of_avx2(k, tile, 64, TQK_KEY_BIAS_AVX2);
+    b.codes = tqk_codes_of_avx2(k, tile, TQK_KEY_BIAS_AVX2);
     b.walk.word_step = slabs;
     b.walk.second = 1;
     b.walk.outer = l->dim_pad / 32;
-    b.walk.inner = 4;
-    b.walk.column = 128;
-    b.walk.kept_column = (size_t)l->dim_pad / 8 * TQK_UNIT_AVX2;
     b.walk.ahead = b.codes.at + l->codes_size + (size_t)token * l->dim_pad * l->bits / 8;
     b.walk.far = tqk_far_keys(l, tile);
     b.tile = tile;

@@ -37,4 +37,11 @@ static inline void tqk_ahead(const uint8_t *near, ptrdiff_t far) {
     tqk_ahead_far(near, far);
 }
 
+/* Gains of both sides of the next page lie side by side; a late one stalls a whole block. */
+static inline void tqk_ahead_gains(const struct tqi_layout *v, const struct tqi_tile *tile) {
+    const uint8_t *next = tile->next ? tile->next : tile->blob;
+    for (uint32_t i = 0; i < v->tokens * 4; i += 64)
+        tqk_ahead_near(next + v->gains - v->tokens * 2 + i);
+}
+
 #endif
