@@ -104,13 +104,17 @@ TQK_INLINE uint32_t words_of_tile(enum tqk_source_avx512 source) {
     return source == TQK_INT8 ? 4 : 2;
 }
 
-/* Sums of 16 tokens of row r of a tile to scores. */
+/* Sums of 16 tokens of row r of a tile, without the gains. */
+TQK_INLINE __m512 product_of(const struct tqk_query_avx512 *q, const uint8_t *sums, uint32_t r) {
+    __m512i x = _mm512_add_epi32(tqk_sums_of_amx(sums, r), _mm512_set1_epi32(q->bias));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(q->scale));
+}
+
+/* The same to scores. */
 TQK_INLINE void put_row(const struct tqk_target_avx512 *target, __m512 gain,
                         const struct tqk_query_avx512 *q, const uint8_t *sums, uint32_t r,
                         uint32_t to) {
-    __m512i x = _mm512_add_epi32(tqk_sums_of_amx(sums, r), _mm512_set1_epi32(q->bias));
-    __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(q->scale));
-    tqk_put_scores_avx512(target, to, _mm512_mul_ps(s, gain));
+    tqk_put_scores_avx512(target, to, _mm512_mul_ps(product_of(q, sums, r), gain));
 }
 
 static void put(const void *job, uint32_t column, uint32_t first, uint32_t rows,
@@ -222,26 +226,38 @@ struct page {
     const struct tqi_rows *k;
     const struct tqi_tile *tile;
     const uint8_t *queries;
-    float *scores;
-    size_t score_stride;
+    float *scores; /* rows PAGE_TOKENS apart */
     uint8_t *scratch;
 };
 
-static bool is_page(const struct tqi_layout *l, const struct tqi_tile *tile, uint32_t n_rows) {
-    return l->dim_pad == PAGE_DIM && l->tokens == PAGE_TOKENS && tile->first == 0 &&
-           tile->last == PAGE_TOKENS && (n_rows == 4 || n_rows == 8);
+TQK_INLINE const struct tqk_query_avx512 *query_of_page(const void *queries, uint32_t r) {
+    const size_t bytes = 2 * (sizeof(struct tqk_query_avx512) + PAGE_DIM);
+    return (const void *)((const uint8_t *)queries + r * bytes);
 }
 
+/* Scores below 2^31 times a gain times LIMIT need not be kept in binary32. */
+static bool is_page(const struct tqi_layout *l, const struct tqi_tile *tile, const void *queries,
+                    uint32_t n_rows, uint32_t score_stride) {
+    const float limit = 0x1p80f;
+    if (l->dim_pad != PAGE_DIM || l->tokens != PAGE_TOKENS || tile->first != 0 ||
+        tile->last != PAGE_TOKENS || score_stride != PAGE_TOKENS || (n_rows != 4 && n_rows != 8))
+        return false;
+    for (uint32_t r = 0; r < n_rows; r++)
+        if (!(query_of_page(queries, r)->scale <= limit))
+            return false;
+    return true;
+}
+
+/* put() where nothing has to be kept in binary32. */
 TQK_INLINE void put_page(const struct page *p, uint32_t rows, uint32_t column,
                          const uint8_t *sums) {
     const uint8_t *gains = p->tile->blob + p->k->layout.gains + (size_t)column * 32;
     const __m512 gain = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)gains));
-    const size_t query_bytes = 2 * (sizeof(struct tqk_query_avx512) + PAGE_DIM);
-    const struct tqk_target_avx512 target = {p->scores + (size_t)column * 16,
-                                             (uint32_t)p->score_stride, 0xffff, 0xffff};
     TQK_UNROLL
     for (uint32_t r = 0; r < rows; r++) {
-        put_row(&target, gain, (const void *)(p->queries + r * query_bytes), sums, r, r);
+        float *to = p->scores + (size_t)r * PAGE_TOKENS + (size_t)column * 16;
+        __m512 s = product_of(query_of_page(p->queries, r), sums, r);
+        _mm512_storeu_ps(to, _mm512_mul_ps(s, gain));
     }
 }
 
@@ -297,8 +313,8 @@ TQK_INLINE void score_page(const struct page *p, enum tqk_source_avx512 source, 
 #define PAGE(format, source, rows, every)                                              \
     static __attribute__((noinline)) void page_##format##_##rows##_##every(            \
         const struct tqi_rows *k, const struct tqi_tile *tile, const uint8_t *queries, \
-        size_t score_stride, float *scores, uint8_t *scratch) {                        \
-        const struct page p = {k, tile, queries, scores, score_stride, scratch};       \
+        float *scores, uint8_t *scratch) {                                             \
+        const struct page p = {k, tile, queries, scores, scratch};                     \
         score_page(&p, source, rows, every);                                           \
     }
 #define PAGES(format, source)                                                                \
@@ -309,7 +325,7 @@ TQK_INLINE void score_page(const struct page *p, enum tqk_source_avx512 source, 
     static page_fn *const page_##format[2][2] = {{page_##format##_4_0, page_##format##_4_1}, \
                                                  {page_##format##_8_0, page_##format##_8_1}};
 typedef void page_fn(const struct tqi_rows *k, const struct tqi_tile *tile, const uint8_t *queries,
-                     size_t score_stride, float *scores, uint8_t *scratch);
+                     float *scores, uint8_t *scratch);
 PAGES(lm4, TQK_LM4)
 PAGES(lm3, TQK_LM3)
 PAGES(lm2, TQK_LM2)
@@ -370,9 +386,8 @@ static void score(const struct tqi_rows *k, const struct kernels *by, const stru
                                   const void *queries, uint32_t n_rows, uint32_t score_stride, \
                                   void *scores, void *scratch) {                               \
         static const struct kernels by = {few_##format, decode_##format};                      \
-        if (is_page(&k->layout, tile, n_rows))                                                 \
-            page_##format[n_rows / 8][!tile->after](k, tile, queries, score_stride, scores,    \
-                                                    scratch);                                  \
+        if (is_page(&k->layout, tile, queries, n_rows, score_stride))                          \
+            page_##format[n_rows / 8][!tile->after](k, tile, queries, scores, scratch);        \
         else                                                                                   \
             score(k, &by, tile, queries, n_rows, score_stride, scores, scratch);               \
     }
