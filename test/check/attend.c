@@ -18,6 +18,7 @@ struct setup {
     const struct page *page;
     const float *q; /* [rows][dim] */
     uint32_t rows, first, last;
+    bool followed; /* by other pages, for prefetching */
     struct tqi_sight spans[ROWS_MAX];
     double scale, softcap;
     double shift[ROWS_MAX]; /* of the softcap */
@@ -36,6 +37,8 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
     char *score = guard_alloc(scores), *room = guard_alloc(scratch);
     struct tqi_tile tile = {
         .blob = s->page->blob, .first = s->first, .last = s->last, .scale = 1.25f};
+    if (s->followed)
+        tile.next = tile.after = tile.blob;
     for (uint32_t r = 0; r < s->rows; r++) {
         level->prepare(k, s->q + (size_t)r * dim, queries + r * query);
         level->state_clear(v, states + r * state);
@@ -169,7 +172,21 @@ static void check_case(struct result *r, const struct tqi_level *level, const st
     for (uint32_t i = 0; i < s.rows * dim; i++)
         q[i] = (float)gaussian();
     set_spans(&s, c % 4 < 2);
+    s.followed = c % 4 == 2;
     s.softcap = c % 5 >= 2 ? 0.25 * (double)(1 + next_random() % 40) : 0;
+    compare(r, level, &s);
+}
+
+/* All of a page that is full, in shapes that kernels may know when they are compiled. */
+static void check_full(struct result *r, const struct tqi_level *level, const struct page *p,
+                       uint32_t rows, bool followed, float *q) {
+    uint32_t dim = p->k.layout.dim;
+    struct setup s = {
+        .page = p, .q = q, .rows = rows, .last = p->k.layout.tokens, .followed = followed};
+    s.scale = 1 / sqrt(dim);
+    for (uint32_t i = 0; i < rows * dim; i++)
+        q[i] = (float)gaussian();
+    set_spans(&s, false);
     compare(r, level, &s);
 }
 
@@ -182,6 +199,9 @@ static void check_size(struct result *r, const struct tqi_level *level, struct p
         fill_page(p, filled);
         for (size_t c = half; c < sizeof row_counts / sizeof *row_counts; c += 2)
             check_case(r, level, p, c, row_counts[c], filled, q);
+        if (filled == tokens)
+            for (uint32_t c = 0; c < 4; c++)
+                check_full(r, level, p, c < 2 ? 4 : 8, c % 2, q);
     }
     free(q);
 }
