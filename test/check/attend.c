@@ -24,7 +24,8 @@ struct setup {
     double shift[ROWS_MAX]; /* of the softcap */
 };
 
-/* The page is taken twice: the second time over a state that holds something. */
+/* The page is taken twice: the second time over a state that holds something, and as if others
+ * followed, which kernels ask for in another way. */
 static void run_chain(const struct tqi_level *level, const struct setup *s, struct outcome *o) {
     const struct tqi_rows *k = &s->page->k, *v = &s->page->v;
     uint32_t dim = k->layout.dim, stride = k->layout.tokens;
@@ -44,6 +45,7 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
     }
     tqi_level_enter(level, s->rows);
     for (int round = 0; round < 2; round++) {
+        tile.next = tile.after = round == 1 ? s->page->blob : NULL;
         level->score[k->format->id].run(k, &tile, queries, s->rows, stride, score, room);
         if (s->softcap > 0)
             level->softcap(score, stride, s->shift, s->rows, s->last - s->first, s->scale,
