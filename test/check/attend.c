@@ -18,12 +18,14 @@ struct setup {
     const struct page *page;
     const float *q; /* [rows][dim] */
     uint32_t rows, first, last;
+    bool followed; /* by other pages, for prefetching */
     struct tqi_sight spans[ROWS_MAX];
     double scale, softcap;
     double shift[ROWS_MAX]; /* of the softcap */
 };
 
-/* The page is taken twice: the second time over a state that holds something. */
+/* The page is taken twice: the second time over a state that holds something, and as if others
+ * followed, which kernels ask for in another way. */
 static void run_chain(const struct tqi_level *level, const struct setup *s, struct outcome *o) {
     const struct tqi_rows *k = &s->page->k, *v = &s->page->v;
     uint32_t dim = k->layout.dim, stride = k->layout.tokens;
@@ -35,12 +37,15 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
     char *score = guard_alloc(scores), *room = guard_alloc(scratch);
     struct tqi_tile tile = {
         .blob = s->page->blob, .first = s->first, .last = s->last, .scale = 1.25f};
+    if (s->followed)
+        tile.next = tile.after = tile.blob;
     for (uint32_t r = 0; r < s->rows; r++) {
         level->prepare(k, s->q + (size_t)r * dim, queries + r * query);
         level->state_clear(v, states + r * state);
     }
     tqi_level_enter(level, s->rows);
     for (int round = 0; round < 2; round++) {
+        tile.next = tile.after = round == 1 ? s->page->blob : NULL;
         level->score[k->format->id].run(k, &tile, queries, s->rows, stride, score, room);
         if (s->softcap > 0)
             level->softcap(score, stride, s->shift, s->rows, s->last - s->first, s->scale,
@@ -167,8 +172,46 @@ static void check_case(struct result *r, const struct tqi_level *level, const st
     for (uint32_t i = 0; i < s.rows * dim; i++)
         q[i] = (float)gaussian();
     set_spans(&s, c % 4 < 2);
+    s.followed = c % 4 == 2;
     s.softcap = c % 5 >= 2 ? 0.25 * (double)(1 + next_random() % 40) : 0;
     compare(r, level, &s);
+}
+
+/* All of a page that is full, in shapes that kernels may know when they are compiled, and with
+ * queries of a size that they may except. */
+static void check_full(struct result *r, const struct tqi_level *level, const struct page *p,
+                       uint32_t rows, bool followed, double size, float *q) {
+    uint32_t dim = p->k.layout.dim;
+    struct setup s = {
+        .page = p, .q = q, .rows = rows, .last = p->k.layout.tokens, .followed = followed};
+    s.scale = 1 / sqrt(dim) / size;
+    for (uint32_t i = 0; i < rows * dim; i++)
+        q[i] = (float)(size * gaussian());
+    set_spans(&s, false);
+    compare(r, level, &s);
+}
+
+/* Queries and keys whose scores leave binary32: they saturate, outputs stay finite. */
+static void check_saturated(struct result *r, const struct tqi_level *level, struct page *p,
+                            uint32_t rows, float *q) {
+    uint32_t dim = p->k.layout.dim, tokens = p->k.layout.tokens;
+    const uint16_t largest = 0x7bff; /* 65504 */
+    struct setup s = {.page = p, .q = q, .rows = rows, .last = tokens, .followed = true};
+    struct outcome o = {.out = calloc((size_t)rows * dim, sizeof(double))};
+    bool finite = true;
+    s.scale = 0x1p-140;
+    for (uint32_t i = 0; i < tokens; i++)
+        memcpy(p->blob + p->k.layout.gains + (size_t)2 * i, &largest, sizeof largest);
+    for (uint32_t i = 0; i < rows * dim; i++)
+        q[i] = next_random() % 2 ? 0x1p127f : -0x1p127f;
+    set_spans(&s, false);
+    run_chain(level, &s, &o);
+    for (uint32_t i = 0; i < rows * dim; i++)
+        finite = finite && isfinite(o.out[i]);
+    judge(r, finite, "%s: %s dim %u, page of %u, %u rows: large scores are not finite", level->name,
+          p->k.format->name, dim, tokens, rows);
+    compare_twin(r, level, &s, &o);
+    free(o.out);
 }
 
 static void check_size(struct result *r, const struct tqi_level *level, struct page *p) {
@@ -180,6 +223,16 @@ static void check_size(struct result *r, const struct tqi_level *level, struct p
         fill_page(p, filled);
         for (size_t c = half; c < sizeof row_counts / sizeof *row_counts; c += 2)
             check_case(r, level, p, c, row_counts[c], filled, q);
+        if (filled < tokens || tokens != 64) /* the usual page */
+            continue;
+        for (uint32_t rows = 4; rows <= 8; rows += 4) {
+            check_full(r, level, p, rows, false, 1, q);
+            check_full(r, level, p, rows, true, 1, q);
+            check_full(r, level, p, rows, true, 0x1p105, q);
+            if (p->k.format->kind == TQI_KIND_LM || p->k.format->kind == TQI_KIND_INT8)
+                check_saturated(r, level, p, rows, q);
+            fill_page(p, filled);
+        }
     }
     free(q);
 }

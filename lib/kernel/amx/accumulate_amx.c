@@ -20,29 +20,14 @@ struct job {
     struct tqk_quad_walk_avx512 *walk; /* to the dims of the next column */
 };
 
-/* What most calls know when they are compiled: head dim 128, pages of 64 tokens, 4 or 8 rows. */
-struct shape {
-    uint32_t per_lane, groups, columns, rows; /* as in struct job and struct tqk_product_amx */
-};
-
-TQK_INLINE struct shape shape_of(const struct job *j, const struct tqk_product_amx *p) {
-    struct shape s = {j->per_lane, j->groups, p->columns, p->n_rows};
-    return s;
-}
-
-static bool is_shape(struct shape a, struct shape b) {
-    return a.per_lane == b.per_lane && a.groups == b.groups && a.columns == b.columns &&
-           a.rows == b.rows;
-}
-
 /* The next 16 dims to a right tile. Rows of groups that a short page lacks keep what they hold:
  * their weights are 0. whole: all pages but those of 16 tokens. */
-TQK_INLINE void decode(const struct job *j, struct shape of, const struct tqk_table_avx512 *table,
+TQK_INLINE void decode(const struct job *j, const struct tqk_table_avx512 *table,
                        enum tqk_source_avx512 source, bool whole, struct tqk_codes_avx512 codes,
                        struct tqk_quad_walk_avx512 *walk, uint8_t *to) {
     const struct tqk_quads_avx512 q = tqk_next_quads_avx512(walk);
     const uint32_t halves = 2 / tqk_operands_avx512(source), octets = whole ? 4 : 2;
-    const uint32_t per_lane = of.per_lane, groups = of.groups * halves;
+    const uint32_t per_lane = j->per_lane, groups = j->groups * halves;
     const bool plain = source == TQK_LM4 || source == TQK_INT8; /* a slab a word */
     uint32_t word = j->first_group * halves * per_lane;
     const uint8_t *from[4];
@@ -117,34 +102,31 @@ struct stream {
     size_t ahead_bytes; /* of a column */
 };
 
-TQK_INLINE struct stream stream_of(const struct job *j, struct shape of,
-                                   enum tqk_source_avx512 source) {
+TQK_INLINE struct stream stream_of(const struct job *j, enum tqk_source_avx512 source) {
     struct stream s = {.codes = j->codes, .walk = *j->walk};
-    s.walk.word = 0;
-    s.walk.per_lane = of.per_lane;
-    s.ahead_bytes = of.groups * 2 / tqk_operands_avx512(source) * j->codes.ahead_step;
+    s.ahead_bytes = j->groups * 2 / tqk_operands_avx512(source) * j->codes.ahead_step;
     return s;
 }
 
-TQK_INLINE void next_column(const struct job *j, struct shape of, const struct tqk_product_amx *p,
+TQK_INLINE void next_column(const struct job *j, const struct tqk_product_amx *p,
                             const struct tqk_table_avx512 *table, enum tqk_source_avx512 source,
                             struct stream *s, uint32_t column) {
-    decode(j, of, table, source, true, s->codes, &s->walk, p->right + column % 2 * TQK_TILE_AMX);
+    decode(j, table, source, true, s->codes, &s->walk, p->right + column % 2 * TQK_TILE_AMX);
     s->codes.ahead += s->ahead_bytes;
 }
 
 /* Five to eight rows: a tile of sums a column. The weights are loaded as late as can be, since
  * their stores must have ended. */
 TQK_INLINE void accumulate_plain(const struct job *j, const struct tqk_product_amx *p,
-                                 struct shape of, enum tqk_source_avx512 source) {
+                                 enum tqk_source_avx512 source) {
     const struct tqk_table_avx512 table = j->table;
     const bool is_signed = false;
-    const uint32_t n = of.columns, rows = of.rows;
+    const uint32_t n = p->columns, rows = p->n_rows;
     uint8_t *const sums = p->sums;
-    struct stream s = stream_of(j, of, source);
+    struct stream s = stream_of(j, source);
     for (uint32_t c = 0; c < n + 1; c++) {
         if (c < n)
-            next_column(j, of, p, &table, source, &s, c);
+            next_column(j, p, &table, source, &s, c);
         if (c == 0)
             tqk_end_weights_avx512(j->weighing);
         if (c > 2)
@@ -165,22 +147,21 @@ TQK_INLINE void accumulate_plain(const struct job *j, const struct tqk_product_a
 }
 
 /* Both columns of a stack. */
-TQK_INLINE void join_stack(const struct job *j, const struct tqk_product_amx *p, struct shape of,
-                           uint32_t stack) {
+TQK_INLINE void join_stack(const struct job *j, const struct tqk_product_amx *p, uint32_t stack) {
     const uint8_t *sums = p->sums + stack % 2 * TQK_TILE_AMX;
-    join(j, 2 * stack, 0, of.rows, sums);
-    join(j, 2 * stack + 1, 0, of.rows, sums + TQK_TILE_AMX / 2);
+    join(j, 2 * stack, 0, p->n_rows, sums);
+    join(j, 2 * stack + 1, 0, p->n_rows, sums + TQK_TILE_AMX / 2);
 }
 
 /* Up to four. The number of columns is even. */
 TQK_INLINE void accumulate_stacked(const struct job *j, const struct tqk_product_amx *p,
-                                   struct shape of, enum tqk_source_avx512 source) {
+                                   enum tqk_source_avx512 source) {
     const struct tqk_table_avx512 table = j->table;
     const bool is_signed = false;
-    const uint32_t n = of.columns / 2;
-    struct stream s = stream_of(j, of, source);
+    const uint32_t n = p->columns / 2;
+    struct stream s = stream_of(j, source);
     for (uint32_t i = 0; i < n; i++) {
-        next_column(j, of, p, &table, source, &s, 0);
+        next_column(j, p, &table, source, &s, 0);
         if (i > 0) {
             tqk_load_right_amx(p, 1);
             TQK_TILE_MULTIPLY(4, 0, 6);
@@ -188,8 +169,8 @@ TQK_INLINE void accumulate_stacked(const struct job *j, const struct tqk_product
             tqk_end_weights_avx512(j->weighing);
         }
         if (i > 1)
-            join_stack(j, p, of, i - 2);
-        next_column(j, of, p, &table, source, &s, 1);
+            join_stack(j, p, i - 2);
+        next_column(j, p, &table, source, &s, 1);
         if (i > 0) {
             TQK_TILE_STORE(4, p->sums + (i - 1) % 2 * TQK_TILE_AMX);
         } else {
@@ -203,9 +184,9 @@ TQK_INLINE void accumulate_stacked(const struct job *j, const struct tqk_product
     tqk_load_right_amx(p, 1);
     TQK_TILE_MULTIPLY(4, 0, 6);
     if (n > 1)
-        join_stack(j, p, of, n - 2);
+        join_stack(j, p, n - 2);
     TQK_TILE_STORE(4, p->sums + (n - 1) % 2 * TQK_TILE_AMX);
-    join_stack(j, p, of, n - 1);
+    join_stack(j, p, n - 1);
 }
 
 /* Lines of zeros round the weights. */
@@ -283,32 +264,30 @@ static void accumulate(const struct tqi_rows *v, const struct kernels *by,
 
 #define ACCUMULATE(format, source)                                                                 \
     static void few_##format(const struct job *j, const struct tqk_product_amx *p) {               \
-        const struct shape of = shape_of(j, p), four = {4, 2, 8, 4}, eight = {4, 2, 8, 8};         \
-        if (is_shape(of, four))                                                                    \
-            accumulate_stacked(j, p, four, source);                                                \
-        else if (is_shape(of, eight))                                                              \
-            accumulate_plain(j, p, eight, source);                                                 \
-        else if (of.rows <= TQK_STACK_ROWS_AMX)                                                    \
-            accumulate_stacked(j, p, of, source);                                                  \
+        if (p->n_rows <= TQK_STACK_ROWS_AMX)                                                       \
+            accumulate_stacked(j, p, source);                                                      \
         else                                                                                       \
-            accumulate_plain(j, p, of, source);                                                    \
+            accumulate_plain(j, p, source);                                                        \
     }                                                                                              \
     static void decode_##format(const void *job, uint32_t column, uint8_t *to) {                   \
         const struct job *j = job;                                                                 \
         struct tqk_codes_avx512 codes = j->codes;                                                  \
-        const struct shape of = {.per_lane = j->per_lane, .groups = j->groups};                    \
         codes.ahead += (size_t)2 * column * j->groups * codes.l->group * codes.l->bits;            \
         if (codes.lanes == 0xffff)                                                                 \
-            decode(j, of, &j->table, source, true, codes, j->walk, to);                            \
+            decode(j, &j->table, source, true, codes, j->walk, to);                                \
         else                                                                                       \
-            decode(j, of, &j->table, source, false, codes, j->walk, to);                           \
+            decode(j, &j->table, source, false, codes, j->walk, to);                               \
     }                                                                                              \
     void tqk_accumulate_##format##_amx(                                                            \
         const struct tqi_rows *v, const struct tqi_tile *tile, const void *probabilities,          \
         uint32_t n_rows, uint32_t score_stride, void *states, size_t state_bytes, void *scratch) { \
         static const struct kernels by = {few_##format, decode_##format};                          \
-        accumulate(v, &by, tile, probabilities, n_rows, score_stride, states, state_bytes,         \
-                   scratch);                                                                       \
+        if (tqk_is_blocks_amx(v, tile, n_rows))                                                    \
+            tqk_accumulate_blocks_##format##_amx(v, tile, probabilities, n_rows, score_stride,     \
+                                                 states, state_bytes, scratch);                    \
+        else                                                                                       \
+            accumulate(v, &by, tile, probabilities, n_rows, score_stride, states, state_bytes,     \
+                       scratch);                                                                   \
     }
 ACCUMULATE(lm4, TQK_LM4)
 ACCUMULATE(lm3, TQK_LM3)

@@ -69,7 +69,7 @@ static inline struct tqk_room_amx tqk_room_amx(uint32_t n_rows, uint32_t steps) 
     const bool few = n_rows <= TQK_BLOCK_ROWS_AMX;
     struct tqk_room_amx at;
     at.right = few ? TQK_FEW_SUMS_AMX : TQK_SUMS_AMX;
-    at.left = at.right + (steps < 2 ? 2 : steps) * TQK_TILE_AMX;
+    at.left = at.right + (steps < 4 ? 4 : steps) * TQK_TILE_AMX;
     at.end = at.left + (few ? 2u : TQK_TOGETHER_AMX) * TQK_TILE_AMX;
     return at;
 }
@@ -78,6 +78,18 @@ static inline struct tqk_room_amx tqk_room_amx(uint32_t n_rows, uint32_t steps) 
 static inline size_t tqk_plane_stride_amx(const struct tqi_rows *k) {
     return sizeof(struct tqk_query_avx512) + (size_t)tqk_dim_tiles_amx(&k->layout) * TQK_LINE_AMX;
 }
+
+/* Accumulate for what most calls are, and whether a call is that. */
+bool tqk_is_blocks_amx(const struct tqi_rows *v, const struct tqi_tile *tile, uint32_t n_rows);
+#define TQK_ACCUMULATE_BLOCKS_AMX(format)                                                  \
+    void tqk_accumulate_blocks_##format##_amx(                                             \
+        const struct tqi_rows *v, const struct tqi_tile *tile, const float *probabilities, \
+        uint32_t n_rows, uint32_t score_stride, char *states, size_t state_bytes,          \
+        uint8_t *scratch)
+TQK_ACCUMULATE_BLOCKS_AMX(lm4);
+TQK_ACCUMULATE_BLOCKS_AMX(lm3);
+TQK_ACCUMULATE_BLOCKS_AMX(lm2);
+TQK_ACCUMULATE_BLOCKS_AMX(int8);
 
 tqi_prepare_fn tqk_prepare_amx;
 size_t tqk_query_bytes_amx(const struct tqi_rows *k);

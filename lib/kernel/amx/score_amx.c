@@ -104,13 +104,17 @@ TQK_INLINE uint32_t words_of_tile(enum tqk_source_avx512 source) {
     return source == TQK_INT8 ? 4 : 2;
 }
 
-/* Sums of 16 tokens of row r of a tile to scores. */
+/* Sums of 16 tokens of row r of a tile, without the gains. */
+TQK_INLINE __m512 product_of(const struct tqk_query_avx512 *q, const uint8_t *sums, uint32_t r) {
+    __m512i x = _mm512_add_epi32(tqk_sums_of_amx(sums, r), _mm512_set1_epi32(q->bias));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(q->scale));
+}
+
+/* The same to scores. */
 TQK_INLINE void put_row(const struct tqk_target_avx512 *target, __m512 gain,
                         const struct tqk_query_avx512 *q, const uint8_t *sums, uint32_t r,
                         uint32_t to) {
-    __m512i x = _mm512_add_epi32(tqk_sums_of_amx(sums, r), _mm512_set1_epi32(q->bias));
-    __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(q->scale));
-    tqk_put_scores_avx512(target, to, _mm512_mul_ps(s, gain));
+    tqk_put_scores_avx512(target, to, _mm512_mul_ps(product_of(q, sums, r), gain));
 }
 
 static void put(const void *job, uint32_t column, uint32_t first, uint32_t rows,
@@ -212,6 +216,121 @@ TQK_INLINE void score_few(const struct job *j, const struct tqk_product_amx *p,
         put(j, done.taken, 0, p->n_rows, p->sums + done.taken % 2 * TQK_TILE_AMX);
 }
 
+/* ---- whole pages of 64 tokens, head dim 128, 4 or 8 rows ------------------------------------ */
+
+enum { PAGE_TOKENS = 64, PAGE_DIM = 128, PAGE_STEPS = PAGE_DIM / TQK_LINE_AMX };
+
+/* All that such a call needs, known when it is compiled or kept in registers: what compilers make
+ * of the general form computes addresses of every row again and loses its tables to calls. */
+struct page {
+    const struct tqi_rows *k;
+    const struct tqi_tile *tile;
+    const uint8_t *queries;
+    float *scores; /* rows PAGE_TOKENS apart */
+    uint8_t *scratch;
+};
+
+TQK_INLINE const struct tqk_query_avx512 *query_of_page(const void *queries, uint32_t r) {
+    const size_t bytes = 2 * (sizeof(struct tqk_query_avx512) + PAGE_DIM);
+    return (const void *)((const uint8_t *)queries + r * bytes);
+}
+
+/* Scores below 2^31 times a gain times LIMIT need not be kept in binary32. */
+static bool is_page(const struct tqi_layout *l, const struct tqi_tile *tile, const void *queries,
+                    uint32_t n_rows, uint32_t score_stride) {
+    const float limit = 0x1p80f;
+    if (l->dim_pad != PAGE_DIM || l->tokens != PAGE_TOKENS || tile->first != 0 ||
+        tile->last != PAGE_TOKENS || score_stride != PAGE_TOKENS || (n_rows != 4 && n_rows != 8))
+        return false;
+    for (uint32_t r = 0; r < n_rows; r++)
+        if (!(query_of_page(queries, r)->scale <= limit))
+            return false;
+    return true;
+}
+
+/* put() where nothing has to be kept in binary32. */
+TQK_INLINE void put_page(const struct page *p, uint32_t rows, uint32_t column,
+                         const uint8_t *sums) {
+    const uint8_t *gains = p->tile->blob + p->k->layout.gains + (size_t)column * 32;
+    const __m512 gain = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)gains));
+    TQK_UNROLL
+    for (uint32_t r = 0; r < rows; r++) {
+        float *to = p->scores + (size_t)r * PAGE_TOKENS + (size_t)column * 16;
+        __m512 s = product_of(query_of_page(p->queries, r), sums, r);
+        _mm512_storeu_ps(to, _mm512_mul_ps(s, gain));
+    }
+}
+
+TQK_INLINE void multiply_page(const uint8_t *right, uint32_t step) {
+    const bool is_signed = true;
+    TQK_TILE_LOAD(6, right + step * TQK_TILE_AMX, TQK_LINE_AMX);
+    if (step == 0) {
+        TQK_TILE_ZERO(3);
+        TQK_TILE_MULTIPLY(3, 5, 6);
+    } else {
+        TQK_TILE_MULTIPLY(3, 1, 6);
+    }
+}
+
+/* The stream of score_few(). every: as in struct tqk_codes_avx512. */
+TQK_INLINE void score_page(const struct page *p, enum tqk_source_avx512 source, uint32_t rows,
+                           bool every) {
+    static const struct tqi_layout layout = {.words = 8}; /* where words of 3 and 2 bits end */
+    const struct tqk_table_avx512 table = tqk_table_of_avx512(p->k, 0);
+    const uint32_t words = words_of_tile(source), columns = PAGE_TOKENS / 16;
+    const struct tqk_query_avx512 *q = (const void *)p->queries;
+    const size_t plane = sizeof *q + PAGE_DIM;
+    uint8_t *const sums = p->scratch, *const right = sums + tqk_room_amx(rows, PAGE_STEPS).right;
+    struct tqk_codes_avx512 codes = tqk_codes_of_k_rows_avx512(&p->k->layout, p->tile);
+    codes.l = &layout;
+    codes.slab = (size_t)TQI_GROUP_MAX * 16;
+    codes.lanes = 0xffff;
+    codes.every = every;
+    TQK_TILE_LOAD(5, q->data, plane);
+    TQK_TILE_LOAD(1, q->data + TQK_LINE_AMX, plane);
+    for (uint32_t c = 0; c < columns; c++) {
+        struct walk at = {codes, c / 2 * PAGE_STEPS * words, (size_t)(c % 2) * 256};
+        at.codes.ahead += (size_t)c * PAGE_STEPS * words * tqk_lines_avx512(source) * 64;
+        if (source == TQK_LM4 || source == TQK_INT8)
+            at.codes.at += at.at + at.word * codes.slab;
+        decode(&at, &table, source, words, right);
+        if (c > 1)
+            put_page(p, rows, c - 2, sums + c % 2 * TQK_TILE_AMX);
+        if (c > 0)
+            multiply_page(right, 1);
+        decode(&at, &table, source, words, right + TQK_TILE_AMX);
+        if (c > 0)
+            TQK_TILE_STORE(3, sums + (c - 1) % 2 * TQK_TILE_AMX);
+        multiply_page(right, 0);
+    }
+    put_page(p, rows, columns - 2, sums);
+    multiply_page(right, 1);
+    TQK_TILE_STORE(3, sums + TQK_TILE_AMX);
+    put_page(p, rows, columns - 1, sums + TQK_TILE_AMX);
+}
+
+/* Functions of their own, so that each has all registers. */
+#define PAGE(format, source, rows, every)                                              \
+    static __attribute__((noinline)) void page_##format##_##rows##_##every(            \
+        const struct tqi_rows *k, const struct tqi_tile *tile, const uint8_t *queries, \
+        float *scores, uint8_t *scratch) {                                             \
+        const struct page p = {k, tile, queries, scores, scratch};                     \
+        score_page(&p, source, rows, every);                                           \
+    }
+#define PAGES(format, source)                                                                \
+    PAGE(format, source, 4, 0)                                                               \
+    PAGE(format, source, 4, 1)                                                               \
+    PAGE(format, source, 8, 0)                                                               \
+    PAGE(format, source, 8, 1)                                                               \
+    static page_fn *const page_##format[2][2] = {{page_##format##_4_0, page_##format##_4_1}, \
+                                                 {page_##format##_8_0, page_##format##_8_1}};
+typedef void page_fn(const struct tqi_rows *k, const struct tqi_tile *tile, const uint8_t *queries,
+                     float *scores, uint8_t *scratch);
+PAGES(lm4, TQK_LM4)
+PAGES(lm3, TQK_LM3)
+PAGES(lm2, TQK_LM2)
+PAGES(int8, TQK_INT8)
+
 /* ---- any number ---------------------------------------------------------------------------- */
 
 /* The kernels of a format: functions of their own, so that each has all registers. */
@@ -267,7 +386,10 @@ static void score(const struct tqi_rows *k, const struct kernels *by, const stru
                                   const void *queries, uint32_t n_rows, uint32_t score_stride, \
                                   void *scores, void *scratch) {                               \
         static const struct kernels by = {few_##format, decode_##format};                      \
-        score(k, &by, tile, queries, n_rows, score_stride, scores, scratch);                   \
+        if (is_page(&k->layout, tile, queries, n_rows, score_stride))                          \
+            page_##format[n_rows / 8][!tile->after](k, tile, queries, scores, scratch);        \
+        else                                                                                   \
+            score(k, &by, tile, queries, n_rows, score_stride, scores, scratch);               \
     }
 SCORE(lm4, TQK_LM4)
 SCORE(lm3, TQK_LM3)

@@ -1,0 +1,273 @@
+/* Stage accumulate for what most calls are: whole blocks of 64 tokens, head dim 128, 4 or 8 query
+ * rows. A block takes some thousand instructions, and their number counts as much as their kind, so
+ * all addresses here are constants beside a few registers, and nothing is asked twice. Operands and
+ * order of sums are those of accumulate_amx.c. */
+#include "kernel/amx/tiles_amx.h"
+#include "kernel/avx512/weigh_avx512.h"
+
+enum {
+    DIM = 128,
+    TOKENS = TQK_BLOCK_AVX512,
+    COLUMNS = DIM / 16, /* of 16 dims, a right tile each */
+    GROUPS = 2,         /* of tokens */
+    LANE_WORDS = 4,     /* words of a lane in a group */
+    LANE_BYTES = 64,    /* of a word, for a lane */
+    SLAB = 512,         /* bytes */
+    RIGHT_TILES = 4,    /* columns are multiplied two behind the decoding */
+    STACKS = COLUMNS / 2
+};
+
+/* What a word needs to know of the layout. */
+static const struct tqi_layout block_layout = {.words = GROUPS * LANE_WORDS};
+
+bool tqk_is_blocks_amx(const struct tqi_rows *v, const struct tqi_tile *tile, uint32_t n_rows) {
+    const struct tqi_layout *l = &v->layout;
+    return l->dim_pad == DIM && l->tokens >= TOKENS && tile->first % TOKENS == 0 &&
+           tile->last % TOKENS == 0 && (n_rows == 4 || n_rows == 8);
+}
+
+/* What stays the same from column to column. */
+struct block {
+    struct tqk_codes_avx512 codes; /* `ahead` is that of the next column */
+    struct tqk_table_avx512 table;
+    size_t at; /* of the next column in a slab */
+    uint8_t *right, *sums, *left;
+};
+
+/* The next 16 dims to a right tile. */
+TQK_INLINE void decode(struct block *p, enum tqk_source_avx512 source, uint32_t tile) {
+    const bool plain = source == TQK_LM4 || source == TQK_INT8; /* a slab a word */
+    const uint32_t halves = 2 / tqk_operands_avx512(source), lines = tqk_lines_avx512(source);
+    uint8_t *const to = p->right + tile * TQK_TILE_AMX;
+    TQK_UNROLL
+    for (uint32_t g = 0; g < GROUPS * halves; g++) {
+        __m512i x[4], y[2];
+        const uint8_t *line[4];
+        TQK_UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            line[i] = p->codes.at + p->at + (g * LANE_WORDS + i) * SLAB;
+            if (!plain)
+                x[i] = tqk_word_avx512(&p->codes, source, g * LANE_WORDS + i, p->at);
+        }
+        if (plain)
+            tqk_load_transposed_avx512(line, x);
+        else
+            tqk_transpose_avx512(x);
+        TQK_UNROLL
+        for (uint32_t t = 0; t < 4; t++) {
+            /* A word of two operands is two rows of the tile; one of one operand half of them. */
+            uint32_t row = halves == 1 ? g * 8 + t * 2 : g / 2 * 8 + g % 2 + t * 2;
+            if (t < lines)
+                tqk_ahead_rows_avx512(&p->codes, t, lines, &x[t]);
+            tqk_expand_avx512(&p->table, source, 1, x[t], y);
+            _mm512_store_si512(to + row * TQK_LINE_AMX, y[0]);
+            if (halves == 1)
+                _mm512_store_si512(to + (row + 1) * TQK_LINE_AMX, y[1]);
+        }
+        p->codes.ahead += (size_t)64 * lines;
+    }
+    p->at += LANE_BYTES;
+}
+
+/* Where sums go, in registers as far as there are some: behind pointers all of it would be loaded
+ * again for every row, as states might be what they point to. */
+struct into {
+    char *acc;     /* of the first row and the next column */
+    size_t stride; /* of rows */
+    __m512i half[8];
+    __m512 scale[8];
+};
+
+TQK_INLINE struct into into_of(const struct tqk_weights_avx512 *w, char *states, size_t stride,
+                               uint32_t rows) {
+    struct tqk_state_avx512 *first = (void *)states;
+    struct into to = {.acc = (char *)first->acc, .stride = stride};
+    TQK_UNROLL
+    for (uint32_t r = 0; r < rows; r++) {
+        to.half[r] = _mm512_set1_epi32(w->half[r]);
+        to.scale[r] = _mm512_set1_ps(w->scale[r]);
+        if (rows == 4) {
+            TQK_KEEP(to.half[r]);
+            TQK_KEEP(to.scale[r]);
+        }
+    }
+    return to;
+}
+
+/* Adds a column to the states. */
+TQK_INLINE void join(struct into *to, const uint8_t *sums, uint32_t rows) {
+    char *at = to->acc;
+    TQK_UNROLL
+    for (uint32_t r = 0; r < rows; r++) {
+        TQK_KEEP_ADDRESS(at);
+        __m512i x = _mm512_add_epi32(tqk_sums_of_amx(sums, r), to->half[r]);
+        __m512 acc = _mm512_loadu_ps(at);
+        _mm512_storeu_ps(at, _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), to->scale[r], acc));
+        at += to->stride;
+    }
+    to->acc += 64;
+}
+
+TQK_INLINE void join_stack(struct into *to, const uint8_t *sums) {
+    join(to, sums, 4);
+    join(to, sums + TQK_TILE_AMX / 2, 4);
+}
+
+/* Four rows: two columns share a tile of sums. */
+TQK_INLINE void multiply_stack(const struct block *p, uint32_t stack) {
+    const bool is_signed = false;
+    const uint8_t *right = p->right + stack % 2 * 2 * TQK_TILE_AMX;
+    TQK_TILE_ZERO(4);
+    TQK_TILE_LOAD(6, right, TQK_LINE_AMX);
+    TQK_TILE_MULTIPLY(4, 7, 6);
+    TQK_TILE_LOAD(6, right + TQK_TILE_AMX, TQK_LINE_AMX);
+    TQK_TILE_MULTIPLY(4, 0, 6);
+}
+
+TQK_INLINE void accumulate_4(struct block p, const struct tqk_weighing_avx512 *weighing,
+                             char *states, size_t stride, enum tqk_source_avx512 source) {
+    struct into to;
+    decode(&p, source, 0);
+    decode(&p, source, 1);
+    tqk_round_weights_avx512(weighing, true, 0, 4);
+    decode(&p, source, 2);
+    to = into_of(weighing->weights, states, stride, 4);
+    TQK_TILE_LOAD(7, p.left, TQK_LINE_AMX);
+    TQK_TILE_LOAD(0, p.left - TQK_TILE_AMX / 2, TQK_LINE_AMX);
+    multiply_stack(&p, 0);
+    decode(&p, source, 3);
+    TQK_TILE_STORE(4, p.sums);
+    for (uint32_t i = 2; i < STACKS; i++) {
+        uint8_t *sums = p.sums + i % 2 * TQK_TILE_AMX;
+        decode(&p, source, i % 2 * 2);
+        multiply_stack(&p, i - 1);
+        join_stack(&to, sums);
+        decode(&p, source, i % 2 * 2 + 1);
+        TQK_TILE_STORE(4, p.sums + (i - 1) % 2 * TQK_TILE_AMX);
+    }
+    multiply_stack(&p, STACKS - 1);
+    join_stack(&to, p.sums + STACKS % 2 * TQK_TILE_AMX);
+    TQK_TILE_STORE(4, p.sums + (STACKS - 1) % 2 * TQK_TILE_AMX);
+    join_stack(&to, p.sums + (STACKS - 1) % 2 * TQK_TILE_AMX);
+}
+
+/* Eight rows: a tile of sums a column. */
+TQK_INLINE void multiply_column(const struct block *p, uint32_t column) {
+    const bool is_signed = false;
+    TQK_TILE_ZERO(3);
+    TQK_TILE_LOAD(6, p->right + column % RIGHT_TILES * TQK_TILE_AMX, TQK_LINE_AMX);
+    TQK_TILE_MULTIPLY(3, 5, 6);
+}
+
+TQK_INLINE void accumulate_8(struct block p, const struct tqk_weighing_avx512 *weighing,
+                             char *states, size_t stride, enum tqk_source_avx512 source) {
+    struct into to;
+    decode(&p, source, 0);
+    tqk_round_weights_avx512(weighing, true, 0, 4);
+    tqk_round_weights_avx512(weighing, true, 4, 4);
+    decode(&p, source, 1);
+    to = into_of(weighing->weights, states, stride, 8);
+    TQK_TILE_LOAD(5, p.left, TQK_LINE_AMX);
+    multiply_column(&p, 0);
+    decode(&p, source, 2);
+    TQK_TILE_STORE(3, p.sums);
+    multiply_column(&p, 1);
+    for (uint32_t c = 3; c < COLUMNS; c++) {
+        decode(&p, source, c % RIGHT_TILES);
+        join(&to, p.sums + (c - 3) % 2 * TQK_TILE_AMX, 8);
+        TQK_TILE_STORE(3, p.sums + (c - 2) % 2 * TQK_TILE_AMX);
+        multiply_column(&p, c - 1);
+    }
+    join(&to, p.sums + (COLUMNS - 3) % 2 * TQK_TILE_AMX, 8);
+    TQK_TILE_STORE(3, p.sums + (COLUMNS - 2) % 2 * TQK_TILE_AMX);
+    multiply_column(&p, COLUMNS - 1);
+    join(&to, p.sums + (COLUMNS - 2) % 2 * TQK_TILE_AMX, 8);
+    TQK_TILE_STORE(3, p.sums + (COLUMNS - 1) % 2 * TQK_TILE_AMX);
+    join(&to, p.sums + (COLUMNS - 1) % 2 * TQK_TILE_AMX, 8);
+}
+
+/* Lines of zeros round the weights of four rows. */
+TQK_INLINE void pad(uint8_t *left) {
+    TQK_UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        _mm512_store_si512(left - (i + 1) * TQK_LINE_AMX, _mm512_setzero_si512());
+        _mm512_store_si512(left + (8 + i) * TQK_LINE_AMX, _mm512_setzero_si512());
+    }
+}
+
+/* The arguments of the stage. */
+struct call {
+    const struct tqi_rows *v;
+    const struct tqi_tile *tile;
+    const float *probabilities;
+    char *states;
+    size_t state_bytes;
+    uint8_t *scratch;
+    uint32_t score_stride;
+};
+
+/* The block of tokens from `token` on. */
+TQK_INLINE void accumulate(const struct call *c, uint32_t token, uint32_t rows,
+                           enum tqk_source_avx512 source, int every) {
+    const struct tqi_rows *v = c->v;
+    const struct tqi_tile *tile = c->tile;
+    uint8_t *const scratch = c->scratch;
+    const struct tqi_layout *l = &v->layout;
+    const size_t bytes = (size_t)COLUMNS * GROUPS * (2 / tqk_operands_avx512(source)) * 64 *
+                         tqk_lines_avx512(source); /* of a block */
+    const struct tqk_room_amx room = tqk_room_amx(rows, 1);
+    const struct tqi_tile whole = {.blob = tile->blob, .last = TOKENS};
+    struct tqk_weighing_avx512 weighing;
+    struct tqk_weights_avx512 weights; /* set field by field: clearing it would show */
+    struct block b = {.codes = tqk_codes_of_v_rows_avx512(l, tile),
+                      .table = tqk_table_of_avx512(v, 0),
+                      .right = scratch + room.right,
+                      .sums = scratch,
+                      .left = scratch + room.left + TQK_TILE_AMX / 2};
+    b.codes.l = &block_layout;
+    b.codes.slab = SLAB;
+    b.codes.lanes = 0xffff;
+    b.codes.every = every;
+    b.codes.at += token / TOKENS * bytes;
+    b.codes.ahead += (token - tile->first) / TOKENS * bytes;
+    if (token == tile->first) {
+        tqk_prefetch_gains_avx512(l, tile);
+        tqk_rescale_states_avx512(l, c->states, c->state_bytes, rows);
+    }
+    weights.bytes = b.left;
+    tqk_set_weighing_avx512(&weighing, v, &whole, c->probabilities + (token - tile->first),
+                            c->score_stride, token, true, &weights);
+    weighing.token = 0; /* where the probabilities begin */
+    tqk_find_factors_avx512(&weighing, true, 0, 4);
+    if (rows == 8) {
+        tqk_find_factors_avx512(&weighing, true, 4, 4);
+        accumulate_8(b, &weighing, c->states, c->state_bytes, source);
+    } else {
+        pad(b.left);
+        accumulate_4(b, &weighing, c->states, c->state_bytes, source);
+    }
+}
+
+/* Functions of their own, so that each has all registers. */
+typedef void block_fn(const struct call *c, uint32_t token);
+#define BLOCK(name, rows, source, every)                                               \
+    static __attribute__((noinline)) void name(const struct call *c, uint32_t token) { \
+        accumulate(c, token, rows, source, every);                                     \
+    }
+#define ACCUMULATE(format, source)                                                     \
+    BLOCK(few_##format##_4, 4, source, 0)                                              \
+    BLOCK(few_##format##_8, 8, source, 0)                                              \
+    BLOCK(every_##format##_4, 4, source, 1)                                            \
+    BLOCK(every_##format##_8, 8, source, 1)                                            \
+    TQK_ACCUMULATE_BLOCKS_AMX(format) {                                                \
+        const struct call c = {                                                        \
+            v, tile, probabilities, states, state_bytes, scratch, score_stride};       \
+        block_fn *const few = n_rows == 4 ? few_##format##_4 : few_##format##_8;       \
+        block_fn *const every = n_rows == 4 ? every_##format##_4 : every_##format##_8; \
+        for (uint32_t token = tile->first; token < tile->last; token += TOKENS)        \
+            (tile->after ? few : every)(&c, token);                                    \
+    }
+ACCUMULATE(lm4, TQK_LM4)
+ACCUMULATE(lm3, TQK_LM3)
+ACCUMULATE(lm2, TQK_LM2)
+ACCUMULATE(int8, TQK_INT8)
