@@ -227,7 +227,7 @@ TQK_INLINE void accumulate(const struct call *c, uint32_t token, uint32_t rows,
     b.codes.l = &block_layout;
     b.codes.slab = SLAB;
     b.codes.lanes = 0xffff;
-    b.codes.every = every;
+    b.codes.every = every || tqk_asks_every_amx(source, rows);
     b.codes.at += token / TOKENS * bytes;
     b.codes.ahead += (token - tile->first) / TOKENS * bytes;
     if (token == tile->first) {
