@@ -276,7 +276,7 @@ typedef struct tq_context_config {
  *  threads and children; signal stacks (sigaltstack) must then be as large as the system says
  *  (AT_MINSIGSTKSZ, some 11 KB). Refused, this bit is not among tq_context_cpu_features(). */
 #define TQ_CPU_AMX (UINT64_C(1) << 3)
-#define TQ_CPU_AVXVNNI (UINT64_C(1) << 4)  /**< x86 AVX-VNNI. */
+#define TQ_CPU_AVXVNNI (UINT64_C(1) << 4)  /**< x86 AVX-VNNI, with GFNI. */
 #define TQ_CPU_NEON (UINT64_C(1) << 32)    /**< Arm Advanced SIMD. */
 #define TQ_CPU_DOTPROD (UINT64_C(1) << 33) /**< Arm dot product instructions. */
 #define TQ_CPU_I8MM (UINT64_C(1) << 34)    /**< Arm matrix multiplications of bytes. */

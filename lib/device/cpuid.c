@@ -20,10 +20,11 @@ static int has_f16c(void) {
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
+/* And GFNI, which every CPU with AVX-VNNI has. */
 static int has_avx_vnni(void) {
 #ifdef TQI_HAVE_AVXVNNI
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && (c & bit_GFNI) &&
            __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVXVNNI);
 #else
     return 0;

@@ -23,7 +23,7 @@ ABOVE = re.compile(
     r"|round[ps][sd]|movntdqa|extrq|insertq|movnts[sd]|rdrand|rdseed|xgetbv|cmpxchg16b)$")
 # What only EVEX encodes: masks, wide registers, the upper sixteen, mask instructions.
 EVEX = re.compile(r"%zmm|%[xy]mm(?:1[6-9]|2\d|3[01])\b|\{%?k[0-7]\}|%k[0-7]\b|\{1to\d+\}")
-DOT = re.compile(r"\bvpdp")  # AVX-VNNI has a folder of its own
+DOT = re.compile(r"\bvpdp|\bv?gf2p8")  # AVX-VNNI and GFNI have a folder of their own
 TILES = re.compile(r"^(?:tile(?:loadd(?:t1)?|stored|zero|release)|[ls][dt]tilecfg|tdp\w+)\b|%tmm\d")
 FLAG = re.compile(r"-m([\w-]+)")
 
@@ -89,12 +89,14 @@ def self_test():
            ("avx512", "tdpbssd %tmm6,%tmm4,%tmm0"), ("avx512", "sttilecfg (%rax)"),
            ("avx512", "tileloadd (%rax,%rcx,1),%tmm6"),
            ("avx2", "{vex} vpdpwssd %ymm0,%ymm1,%ymm2"),
+           ("avx2", "vgf2p8affineqb $0x0,%ymm0,%ymm1,%ymm2"),
            ("avxvnni", "vpdpwssd %zmm0,%zmm1,%zmm2"), ("avx2", "vmovups (%rax),%ymm1{%k1}{z}"), ("avx2", "vaddps (%rax){1to8},%ymm0,%ymm1")]
     good = [(None, "addps %xmm0,%xmm1"), (None, "tzcnt %eax,%eax"), (None, "verr %ax"),
             (None, "rep stos %al,%es:(%rdi)"), (None, "pmuludq %xmm0,%xmm1"), (None, "cvtps2dq %xmm0,%xmm1"),
             (None, "call 20 <vsnprintf>"), ("avx2", "vaddps %ymm0,%ymm1,%ymm15"),
             ("avx512", "vaddps %zmm0,%zmm1,%zmm2{%k1}"), ("amx", "tdpbusd %tmm6,%tmm4,%tmm0"),
-            ("avxvnni", "{vex} vpdpwssd %ymm0,%ymm1,%ymm2"), ("amx", "vaddps %zmm0,%zmm1,%zmm2{%k1}")]
+            ("avxvnni", "{vex} vpdpwssd %ymm0,%ymm1,%ymm2"),
+            ("avxvnni", "vgf2p8affineqb $0x0,%ymm0,%ymm1,%ymm2"), ("amx", "vaddps %zmm0,%zmm1,%zmm2{%k1}")]
     wrongly = [line for level, line in bad if not wrong(level, line)]
     wrongly += [line for level, line in good if wrong(level, line)]
     wrongly += [] if unasked("LEVEL_avx2 := -mavx2 -mf16c", '"avx2"') else ["-mf16c"]

@@ -14,7 +14,7 @@ LEVEL_amx := -mamx-tile -mamx-int8 $(LEVEL_avx512)
 LEVEL_neon := -march=armv8.2-a+dotprod
 LEVEL_i8mm := $(LEVEL_neon)+i8mm
 LEVEL_avx2 := -mavx2 -mfma -mf16c
-LEVEL_avxvnni := $(LEVEL_avx2) -mavxvnni
+LEVEL_avxvnni := $(LEVEL_avx2) -mavxvnni -mgfni
 LIB_SRC += $(foreach level,$(LEVELS),$(wildcard lib/kernel/$(level)/*.c))
 ifeq ($(USE_CUDA),1)
 LIB_SRC := $(filter-out lib/device/cuda_none.c,$(LIB_SRC))

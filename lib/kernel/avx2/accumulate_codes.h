@@ -20,8 +20,7 @@ TQK_INLINE void add_sums(const struct job *j, uint32_t row, uint32_t rows, uint3
     TQK_UNROLL
     for (uint32_t r = 0; r < rows; r++, state += j->state_bytes) {
         float *to = ((struct tqk_state_avx2 *)(void *)state)->acc + dim;
-        __m256i bias = _mm256_set1_epi32(j->weights.bias[row + r]);
-        __m256 x = _mm256_cvtepi32_ps(_mm256_add_epi32(tqk_sum_avx2(acc, r, column), bias));
+        __m256 x = _mm256_cvtepi32_ps(tqk_sum_avx2(acc, r, column));
         __m256 scale = _mm256_set1_ps(j->weights.scale[row + r]);
         _mm256_storeu_ps(to, _mm256_fmadd_ps(x, scale, _mm256_loadu_ps(to)));
     }
@@ -36,7 +35,7 @@ TQK_INLINE void sum_rows(struct job *j, enum tqk_units_avx2 units, uint32_t inne
     for (uint32_t pair = 0; pair < 4; pair += 2) {
         __m256i acc[TQK_SUMS_AVX2];
         tqk_dot_avx2(&j->codes, &walk, inner, units, bits, true, &kept, weights, TQK_BLOCK_AVX2 * 2,
-                     rows, acc);
+                     &j->weights.bias[row], sizeof(int32_t), rows, acc);
         add_sums(j, row, rows, j->dim + 8 * pair, 0, acc);
         add_sums(j, row, rows, j->dim + 8 * pair + 8, 1, acc);
     }

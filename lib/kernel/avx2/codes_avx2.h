@@ -114,7 +114,11 @@ TQK_INLINE void tqk_signs_avx2(__m256i word, __m256i x[2]) {
         _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
     const __m256i bit = _mm256_set1_epi8(8);
     __m256i last = _mm256_shuffle_epi8(word, order);
+#ifdef __GFNI__ /* bit 7 to bit 3 in one operation */
+    __m256i first = _mm256_gf2p8affine_epi64_epi8(last, _mm256_set1_epi64x((int64_t)0x80 << 32), 0);
+#else
     __m256i first = _mm256_and_si256(_mm256_srli_epi16(last, 4), bit);
+#endif
     last = _mm256_and_si256(last, bit);
     x[0] = _mm256_or_si256(x[0], _mm256_unpacklo_epi16(first, last));
     x[1] = _mm256_or_si256(x[1], _mm256_unpackhi_epi16(first, last));

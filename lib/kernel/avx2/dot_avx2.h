@@ -144,6 +144,7 @@ TQK_INLINE __m256i tqk_part_avx2(const __m256i bytes[2], uint32_t part) {
 TQK_INLINE void tqk_unit_avx2(const struct tqk_at_avx2 *p, const struct tqk_walk_avx2 *w,
                               enum tqk_units_avx2 units, uint32_t bits, bool values, uint32_t i,
                               uint32_t rows, __m256i *acc, const uint8_t **ahead) {
+    __m256i *const kept = (__m256i *)(void *)p->kept + i * TQK_PARTS_AVX2 * TQK_COLUMNS_AVX2;
     __m256i bytes[TQK_COLUMNS_AVX2][2], x[TQK_COLUMNS_AVX2];
     TQK_UNROLL
     for (uint32_t c = 0; c < TQK_COLUMNS_AVX2 && units != TQK_NEXT; c++) {
@@ -158,11 +159,10 @@ TQK_INLINE void tqk_unit_avx2(const struct tqk_at_avx2 *p, const struct tqk_walk
     for (uint32_t part = 0; part < TQK_PARTS_AVX2; part++) {
         TQK_UNROLL
         for (uint32_t c = 0; c < TQK_COLUMNS_AVX2; c++) {
-            const uint32_t at = (i * TQK_PARTS_AVX2 + part) * TQK_COLUMNS_AVX2 + c;
-            __m256i *kept = (__m256i *)(void *)p->kept + at;
-            x[c] = units == TQK_NEXT ? _mm256_load_si256(kept) : tqk_part_avx2(bytes[c], part);
+            __m256i *at = kept + part * TQK_COLUMNS_AVX2 + c;
+            x[c] = units == TQK_NEXT ? _mm256_load_si256(at) : tqk_part_avx2(bytes[c], part);
             if (units == TQK_FIRST)
-                _mm256_store_si256(kept, x[c]);
+                _mm256_store_si256(at, x[c]);
         }
         tqk_multiply_avx2(x, part, values, units == TQK_NEXT, p->row, 16 * i, rows, acc);
         if (units != TQK_NEXT && part == 0) {
@@ -220,16 +220,20 @@ TQK_INLINE void tqk_step_avx2(struct tqk_at_avx2 *p, const struct tqk_walk_avx2 
         p->word += w->word_step;
 }
 
-/* acc[] of `rows` rows, row_bytes apart, and both columns over all units of a walk. */
+/* acc[] of `rows` rows, row_bytes apart, and both columns over all units of a walk. What joins the
+ * sums of the rows is bias_bytes apart: they begin with it. */
 TQK_INLINE void tqk_dot_avx2(const struct tqk_codes_avx2 *codes, struct tqk_walk_avx2 *w,
                              uint32_t inner, enum tqk_units_avx2 units, uint32_t bits, bool values,
-                             uint8_t **kept, const char *row, size_t row_bytes, uint32_t rows,
-                             __m256i *acc) {
+                             uint8_t **kept, const char *row, size_t row_bytes, const int32_t *bias,
+                             size_t bias_bytes, uint32_t rows, __m256i *acc) {
     struct tqk_at_avx2 p = tqk_start_avx2(codes, w, inner, bits, *kept, row, row_bytes, rows);
     const uint8_t *ahead = w->ahead;
     TQK_UNROLL
     for (uint32_t i = 0; i < tqk_place_avx2(rows, 0); i++) {
-        acc[i] = _mm256_setzero_si256();
+        const uint32_t r = i / TQK_COLUMNS_AVX2 / TQK_PLANES_AVX2;
+        const bool last = i / TQK_COLUMNS_AVX2 % TQK_PLANES_AVX2 == TQK_PLANES_AVX2 - 1;
+        const void *at = (const char *)bias + r * bias_bytes;
+        acc[i] = last ? tqk_spread_avx2(at) : _mm256_setzero_si256();
     }
     for (uint32_t word = w->outer; word > 0; word--) {
         TQK_UNROLL

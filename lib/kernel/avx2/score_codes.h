@@ -55,8 +55,8 @@ TQK_INLINE void scale_scores(const char *queries, size_t query_bytes, uint32_t r
         TQK_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
             const struct tqk_query_avx2 *q = (const void *)(queries + r * query_bytes);
-            __m256i x = _mm256_add_epi32(tqk_sum_avx2(acc, r, c), _mm256_set1_epi32(q->bias));
-            __m256 s = _mm256_mul_ps(_mm256_cvtepi32_ps(x), _mm256_set1_ps(q->scale));
+            __m256 x = _mm256_cvtepi32_ps(tqk_sum_avx2(acc, r, c));
+            __m256 s = _mm256_mul_ps(x, _mm256_set1_ps(q->scale));
             _mm256_storeu_ps(to + r * row_stride + 8 * c, _mm256_mul_ps(s, gain));
         }
     }
@@ -85,7 +85,9 @@ TQK_INLINE void score_rows(struct block *b, enum tqk_units_avx2 units, uint32_t 
         float some[16 * TQK_ROWS_AVX2];
         float *to = b->scores + (size_t)row * b->stride + (whole ? token - b->tile->first : 0);
         tqk_dot_avx2(&b->codes, &walk, inner, units, bits, false, &kept,
-                     q + offsetof(struct tqk_query_avx2, data), b->query_bytes, rows, acc);
+                     q + offsetof(struct tqk_query_avx2, data), b->query_bytes,
+                     &((const struct tqk_query_avx2 *)(const void *)q)->bias, b->query_bytes, rows,
+                     acc);
         scale_scores(q, b->query_bytes, rows, b->gains + (size_t)at * 2, acc, whole ? to : some,
                      whole ? b->stride : 16);
         if (!whole)

@@ -11,6 +11,9 @@
  * by more, so that most pages neither look for theirs nor rescale anything. */
 enum { LEAD = 6 };
 
+/* A maximum above minus and below this is far from where scores saturate. */
+#define FAR 0x1p100f
+
 size_t tqk_state_bytes_avx2(const struct tqi_rows *v) {
     return sizeof(struct tqk_state_avx2) + v->layout.dim_pad * sizeof(float);
 }
@@ -28,15 +31,14 @@ static __m256i seen(struct tqi_sight span, uint32_t t) {
     return _mm256_andnot_si256(tqk_first_avx2(t < span.first ? span.first - t : 0), last);
 }
 
-/* 2^y, y <= 0 or small, relative error below 3e-7, 2^-100 below, so that no product with a gain is
- * subnormal; NaN stays NaN. Plus `magic`, the nearest integer is in the low bits: additions have a
- * port that rounding and converting have not. (NaN has none set there: all come from shorter
- * formats, or from NAN.) */
-TQK_INLINE __m256 exponential2(__m256 y) {
-    const __m256 magic = _mm256_set1_ps(0x1.8p23f);
-    y = _mm256_max_ps(_mm256_set1_ps(-100), y);
-    __m256 n = _mm256_add_ps(y, magic);
-    __m256 f = _mm256_sub_ps(y, _mm256_sub_ps(n, magic)), p = _mm256_set1_ps(1.33908634e-3f);
+/* Plus this, the nearest integer of a small number is in the low bits: additions have a port that
+ * rounding and converting have not. */
+#define MAGIC 0x1.8p23f
+
+/* 2^(f + n), f within [-1/2, 1/2] and n in the low bits of `n`, relative error below 3e-7. (NaN has
+ * none set there: all come from shorter formats, or from NAN.) */
+TQK_INLINE __m256 power_of_two(__m256 f, __m256 n) {
+    __m256 p = _mm256_set1_ps(1.33908634e-3f);
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(9.67603192e-3f));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(5.55035711e-2f));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(2.40221075e-1f));
@@ -44,8 +46,16 @@ TQK_INLINE __m256 exponential2(__m256 y) {
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1));
     /* p is within [0.7, 1.5]: its exponent has room for n. */
     __m256i e = _mm256_slli_epi32(_mm256_castps_si256(n), 23);
-    __m256 x = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), e));
-    return x;
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), e));
+}
+
+/* 2^y, y <= 0 or small, 2^-100 below, so that no product with a gain is subnormal; NaN stays NaN.
+ */
+TQK_INLINE __m256 exponential2(__m256 y) {
+    const __m256 magic = _mm256_set1_ps(MAGIC);
+    y = _mm256_max_ps(_mm256_set1_ps(-100), y);
+    __m256 n = _mm256_add_ps(y, magic);
+    return power_of_two(_mm256_sub_ps(y, _mm256_sub_ps(n, magic)), n);
 }
 
 /* tanh(x), relative error below 3e-7; NaN stays NaN. */
@@ -107,6 +117,8 @@ struct job {
     float scale; /* natural score = score * scale */
     float lead;  /* LEAD in scores */
     __m256 factor;
+    __m256 least; /* what factor takes to -100, if that is finite */
+    bool plain;   /* infinite scores weigh as little as saturated ones */
 };
 
 /* Moves the maximum of a state to the largest score, by lane `most`. */
@@ -126,38 +138,47 @@ TQK_INLINE void look(const struct job *j, struct tqk_state_avx2 *s, __m256 most)
         follow(s, most);
 }
 
-/* 8 saturated scores to probabilities. */
-TQK_INLINE __m256 probabilities(__m256 score, __m256 top, __m256 factor) {
-    return exponential2(_mm256_mul_ps(_mm256_sub_ps(score, top), factor));
+/* 8 scores, not above any number, to probabilities: 2^((score - top) * factor). */
+TQK_INLINE __m256 probabilities(const struct job *j, __m256 score, __m256 top) {
+    const __m256 magic = _mm256_set1_ps(MAGIC);
+    __m256 y = _mm256_max_ps(j->least, _mm256_sub_ps(score, top));
+    __m256 n = _mm256_fmadd_ps(y, j->factor, magic);
+    return power_of_two(_mm256_fmsub_ps(y, j->factor, _mm256_sub_ps(n, magic)), n);
 }
 
-/* A row that sees all of 64 tokens: they stay in registers, as far as these reach. */
-TQK_INLINE void update_64(const struct job *j, struct tqk_state_avx2 *s, float *scores) {
-    __m256 x[8], most = _mm256_set1_ps(-INFINITY);
+/* A row that sees all of 64 tokens. Nothing saturates: false, and nothing done, if the maximum has
+ * to move, or might have to at infinite scores. */
+TQK_INLINE bool update_64(const struct job *j, struct tqk_state_avx2 *s, float *scores) {
+    const __m256 limit = _mm256_set1_ps(s->max + j->lead);
+    __m256 most = _mm256_set1_ps(-INFINITY);
     TQK_UNROLL
     for (uint32_t i = 0; i < 8; i++) {
-        x[i] = saturated(_mm256_loadu_ps(scores + (size_t)8 * i));
         /* The second operand is the result where there is a NaN: none hides another score. */
-        most = _mm256_max_ps(x[i], most);
+        most = _mm256_max_ps(_mm256_loadu_ps(scores + (size_t)8 * i), most);
     }
-    look(j, s, most);
-    const __m256 top = _mm256_set1_ps(s->max), factor = j->factor;
+    if (_mm256_movemask_ps(_mm256_cmp_ps(most, limit, _CMP_GT_OQ)) || !(s->max > -FAR) ||
+        !(s->max < FAR) || !j->plain)
+        return false;
+    s->factor = 1;
+    const __m256 top = _mm256_set1_ps(s->max);
     __m256 sum = _mm256_loadu_ps(s->sum); /* in the order of update() */
+    __asm__("" : "+r"(scores));           /* loaded again: registers hold the constants */
     TQK_UNROLL
     for (uint32_t i = 0; i < 8; i++) {
-        x[i] = probabilities(x[i], top, factor);
-        sum = _mm256_add_ps(sum, x[i]);
-        _mm256_storeu_ps(scores + (size_t)8 * i, x[i]);
+        __m256 x = probabilities(j, _mm256_loadu_ps(scores + (size_t)8 * i), top);
+        sum = _mm256_add_ps(sum, x);
+        _mm256_storeu_ps(scores + (size_t)8 * i, x);
     }
     _mm256_storeu_ps(s->sum, sum);
+    return true;
 }
 
 static bool is_whole(struct tqi_sight span, uint32_t t) {
     return t >= span.first && t + 8 <= span.last;
 }
 
-static void update(const struct job *j, struct tqk_state_avx2 *s, float *scores,
-                   struct tqi_sight span) {
+static __attribute__((noinline)) void update(const struct job *j, struct tqk_state_avx2 *s,
+                                             float *scores, struct tqi_sight span) {
     __m256 most = _mm256_set1_ps(-INFINITY);
     for (uint32_t t = span.first / 8 * 8; t < span.last; t += 8) {
         if (is_whole(span, t)) {
@@ -169,17 +190,17 @@ static void update(const struct job *j, struct tqk_state_avx2 *s, float *scores,
         most = _mm256_blendv_ps(most, x, _mm256_castsi256_ps(mask));
     }
     look(j, s, most);
-    const __m256 top = _mm256_set1_ps(s->max), factor = j->factor;
+    const __m256 top = _mm256_set1_ps(s->max);
     __m256 sum = _mm256_loadu_ps(s->sum);
     for (uint32_t t = 0; t < j->n_tokens; t += 8) {
         if (is_whole(span, t)) {
-            __m256 x = probabilities(saturated(_mm256_loadu_ps(scores + t)), top, factor);
+            __m256 x = probabilities(j, saturated(_mm256_loadu_ps(scores + t)), top);
             sum = _mm256_add_ps(sum, x);
             _mm256_storeu_ps(scores + t, x);
             continue;
         }
         __m256i mask = seen(span, t);
-        __m256 x = probabilities(saturated(_mm256_maskload_ps(scores + t, mask)), top, factor);
+        __m256 x = probabilities(j, saturated(_mm256_maskload_ps(scores + t, mask)), top);
         x = _mm256_and_ps(x, _mm256_castsi256_ps(mask));
         sum = _mm256_add_ps(sum, x);
         _mm256_maskstore_ps(scores + t, tqk_first_avx2(j->n_tokens - t), x);
@@ -190,9 +211,13 @@ static void update(const struct job *j, struct tqk_state_avx2 *s, float *scores,
 void tqk_softmax_avx2(void *states, size_t state_bytes, void *scores, uint32_t score_stride,
                       const struct tqi_sight *spans, uint32_t n_rows, uint32_t n_tokens,
                       double scale) {
-    struct job j = {.n_tokens = n_tokens, .scale = (float)(scale * TQK_SCORE_UNIT)};
+    struct job j; /* set field by field: clearing it would show */
+    j.n_tokens = n_tokens;
+    j.scale = (float)(scale * TQK_SCORE_UNIT);
     const float factor = j.scale * (float)LOG2_E;
     j.factor = _mm256_set1_ps(factor);
+    j.least = _mm256_set1_ps(factor > 100 / FLT_MAX ? -100 / factor : -FLT_MAX);
+    j.plain = factor > 0x1p-20f;
     j.lead = LEAD / factor;
     j.lead = j.lead <= FLT_MAX ? j.lead : 0;
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -204,9 +229,8 @@ void tqk_softmax_avx2(void *states, size_t state_bytes, void *scores, uint32_t s
             continue;
         }
         s->scale = j.scale;
-        if (n_tokens == 64 && spans[r].first == 0 && spans[r].last == 64)
-            update_64(&j, s, row);
-        else
+        const bool whole = n_tokens == 64 && spans[r].first == 0 && spans[r].last == 64;
+        if (!whole || !update_64(&j, s, row))
             update(&j, s, row, spans[r]);
     }
 }
