@@ -223,6 +223,7 @@ static void accumulate(const struct tqi_rows *v, const struct kernels *by,
     struct tqk_weights_avx512 weights; /* set field by field: clearing it would show */
     struct job j;                      /* set field by field: clearing it would show */
     j.codes = tqk_codes_of_v_rows_avx512(l, tile);
+    j.codes.every = tqk_every_line_amx(l, tile, n_rows);
     j.table = tqk_table_of_avx512(v, 0);
     j.weighing = &weighing;
     j.weights = &weights;

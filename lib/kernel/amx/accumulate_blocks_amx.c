@@ -231,7 +231,7 @@ TQK_INLINE void accumulate(const struct call *c, uint32_t token, uint32_t rows,
     b.codes.l = &block_layout;
     b.codes.slab = SLAB;
     b.codes.lanes = 0xffff;
-    b.codes.every = every || tqk_asks_every_amx(source, rows);
+    b.codes.every = every;
     b.codes.at += token / TOKENS * bytes;
     b.codes.ahead += (token - tile->first) / TOKENS * bytes;
     if (token == tile->first) {
@@ -258,18 +258,19 @@ typedef void block_fn(const struct call *c, uint32_t token);
     static __attribute__((noinline)) void name(const struct call *c, uint32_t token) { \
         accumulate(c, token, rows, source, every);                                     \
     }
-#define ACCUMULATE(format, source)                                                     \
-    BLOCK(few_##format##_4, 4, source, 0)                                              \
-    BLOCK(few_##format##_8, 8, source, 0)                                              \
-    BLOCK(every_##format##_4, 4, source, 1)                                            \
-    BLOCK(every_##format##_8, 8, source, 1)                                            \
-    TQK_ACCUMULATE_BLOCKS_AMX(format) {                                                \
-        const struct call c = {                                                        \
-            v, tile, probabilities, states, state_bytes, scratch, score_stride};       \
-        block_fn *const few = n_rows == 4 ? few_##format##_4 : few_##format##_8;       \
-        block_fn *const every = n_rows == 4 ? every_##format##_4 : every_##format##_8; \
-        for (uint32_t token = tile->first; token < tile->last; token += TOKENS)        \
-            (tile->after ? few : every)(&c, token);                                    \
+#define ACCUMULATE(format, source)                                                  \
+    BLOCK(few_##format##_4, 4, source, 0)                                           \
+    BLOCK(few_##format##_8, 8, source, 0)                                           \
+    BLOCK(every_##format##_4, 4, source, 1)                                         \
+    BLOCK(every_##format##_8, 8, source, 1)                                         \
+    TQK_ACCUMULATE_BLOCKS_AMX(format) {                                             \
+        static block_fn *const by[2][2] = {{few_##format##_4, every_##format##_4},  \
+                                           {few_##format##_8, every_##format##_8}}; \
+        const struct call c = {                                                     \
+            v, tile, probabilities, states, state_bytes, scratch, score_stride};    \
+        const bool every = tqk_every_line_amx(&v->layout, tile, n_rows);            \
+        for (uint32_t token = tile->first; token < tile->last; token += TOKENS)     \
+            by[n_rows / 8][every](&c, token);                                       \
     }
 ACCUMULATE(lm4, TQK_LM4)
 ACCUMULATE(lm3, TQK_LM3)

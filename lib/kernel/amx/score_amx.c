@@ -285,7 +285,7 @@ TQK_INLINE void score_page(const struct page *p, enum tqk_source_avx512 source, 
     codes.l = &layout;
     codes.slab = (size_t)TQI_GROUP_MAX * 16;
     codes.lanes = 0xffff;
-    codes.every = every || tqk_asks_every_amx(source, rows);
+    codes.every = every;
     TQK_TILE_LOAD(5, q->data, plane);
     TQK_TILE_LOAD(1, q->data + TQK_LINE_AMX, plane);
     for (uint32_t c = 0; c < columns; c++) {
