@@ -24,7 +24,7 @@ $(REPLAY_BIN): $(B)/test/fuzz/replay_%: $(B)/test/fuzz/fuzz_%.o $(B)/test/fuzz/d
 fuzz-bins: $(FUZZ_BIN)
 replay-bins: $(REPLAY_BIN)
 
-FUZZ_MAKE = $(MAKE) --no-print-directory CC=clang CUDA=0 WERROR=$(WERROR) CFLAGS='-O1 -g' \
+FUZZ_MAKE = $(MAKE) --no-print-directory CC=clang CUDA=0 WERROR=$(WERROR) CFLAGS='-O1 -g1' \
 	SAN=fuzzer-no-link,address,undefined
 fuzz:
 	@sh tools/make/need.sh fuzz clang libclang-rt-14-dev
@@ -41,7 +41,7 @@ fuzz-run: $(FUZZ_BIN)
 	done
 
 check-fuzz:
-	$(SAN_ENV) $(MAKE) --no-print-directory CUDA=0 SAN=address,undefined CFLAGS='-O1 -g' \
+	$(SAN_ENV) $(MAKE) --no-print-directory CUDA=0 SAN=address,undefined CFLAGS='-O1 -g1' \
 		WERROR=$(WERROR) CC='$(CC)' check-replay
 
 check-replay: $(REPLAY_BIN)
@@ -60,7 +60,7 @@ TSAN_BIN := $(foreach t,threads threadpool threadpool_lend invariance rows_nonfi
 .PHONY: check-tsan run-tsan check-msan run-msan check-valgrind run-valgrind
 check-tsan:
 	+TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 $(CHECK_MAKE) CC='$(CC)' SAN=thread \
-		CFLAGS='-O1 -g' run-tsan
+		CFLAGS='-O1 -g1' run-tsan
 run-tsan: $(TSAN_BIN)
 	$(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) $(TSAN_BIN)
 
@@ -72,7 +72,7 @@ MSAN_BIN := $(REPLAY_BIN) $(patsubst %.c,$(B)/%,$(wildcard test/unit/test_*.c)) 
 	$(foreach t,codec forks pages shapes,$(B)/test/api/test_$(t))
 check-msan:
 	@sh tools/make/need.sh msan clang libclang-rt-14-dev
-	+$(CHECK_MAKE) CC=clang SAN=memory CFLAGS='-O1 -g -fsanitize-memory-track-origins' run-msan
+	+$(CHECK_MAKE) CC=clang SAN=memory CFLAGS='-O1 -g1 -fsanitize-memory-track-origins' run-msan
 run-msan: $(MSAN_BIN)
 	$(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) $(MSAN_BIN)
 

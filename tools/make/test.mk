@@ -50,7 +50,7 @@ check-level: tests
 
 SAN_ENV := ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 check-asan:
-	$(SAN_ENV) $(MAKE) --no-print-directory SAN=address,undefined CFLAGS='-O1 -g' WERROR=$(WERROR) \
+	$(SAN_ENV) $(MAKE) --no-print-directory SAN=address,undefined CFLAGS='-O1 -g1' WERROR=$(WERROR) \
 		CC='$(CC)' TIMEOUT=$(TIMEOUT) check-fast
 
 # The public header alone, in every dialect it promises, by both compilers.

@@ -124,31 +124,34 @@ TQK_INLINE void multiply_stack(const struct block *p, uint32_t stack) {
     TQK_TILE_MULTIPLY(4, 0, 6);
 }
 
-TQK_INLINE void accumulate_4(struct block p, const struct tqk_weighing_avx512 *weighing,
+/* The multiplication of a stack follows the decoding of the next one's first column, its sums
+ * become parts of the states a stack later. One loop, though it begins and ends otherwise: copies
+ * of the decoding take compilers minutes where every access is checked. */
+TQK_INLINE void accumulate_4(struct block b, const struct tqk_weighing_avx512 *weighing,
                              char *states, size_t stride, enum tqk_source_avx512 source) {
     struct into to;
-    decode(&p, source, 0);
-    decode(&p, source, 1);
-    tqk_round_weights_avx512(weighing, true, 0, 4);
-    decode(&p, source, 2);
-    to = into_of(weighing->weights, states, stride, 4);
-    TQK_TILE_LOAD(7, p.left, TQK_LINE_AMX);
-    TQK_TILE_LOAD(0, p.left - TQK_TILE_AMX / 2, TQK_LINE_AMX);
-    multiply_stack(&p, 0);
-    decode(&p, source, 3);
-    TQK_TILE_STORE(4, p.sums);
-    for (uint32_t i = 2; i < STACKS; i++) {
-        uint8_t *sums = p.sums + i % 2 * TQK_TILE_AMX;
-        decode(&p, source, i % 2 * 2);
-        multiply_stack(&p, i - 1);
-        join_stack(&to, sums);
-        decode(&p, source, i % 2 * 2 + 1);
-        TQK_TILE_STORE(4, p.sums + (i - 1) % 2 * TQK_TILE_AMX);
+    for (uint32_t i = 0; i < STACKS; i++) {
+        uint8_t *const sums = b.sums + i % 2 * TQK_TILE_AMX;
+        decode(&b, source, i % 2 * 2);
+        if (i == 1) {
+            to = into_of(weighing->weights, states, stride, 4);
+            TQK_TILE_LOAD(7, b.left, TQK_LINE_AMX);
+            TQK_TILE_LOAD(0, b.left - TQK_TILE_AMX / 2, TQK_LINE_AMX);
+        }
+        if (i > 0)
+            multiply_stack(&b, i - 1);
+        if (i > 1)
+            join_stack(&to, sums);
+        decode(&b, source, i % 2 * 2 + 1);
+        if (i == 0)
+            tqk_round_weights_avx512(weighing, true, 0, 4);
+        else
+            TQK_TILE_STORE(4, b.sums + (i - 1) % 2 * TQK_TILE_AMX);
     }
-    multiply_stack(&p, STACKS - 1);
-    join_stack(&to, p.sums + STACKS % 2 * TQK_TILE_AMX);
-    TQK_TILE_STORE(4, p.sums + (STACKS - 1) % 2 * TQK_TILE_AMX);
-    join_stack(&to, p.sums + (STACKS - 1) % 2 * TQK_TILE_AMX);
+    multiply_stack(&b, STACKS - 1);
+    join_stack(&to, b.sums + STACKS % 2 * TQK_TILE_AMX);
+    TQK_TILE_STORE(4, b.sums + (STACKS - 1) % 2 * TQK_TILE_AMX);
+    join_stack(&to, b.sums + (STACKS - 1) % 2 * TQK_TILE_AMX);
 }
 
 /* Eight rows: a tile of sums a column. */
@@ -159,31 +162,32 @@ TQK_INLINE void multiply_column(const struct block *p, uint32_t column) {
     TQK_TILE_MULTIPLY(3, 5, 6);
 }
 
-TQK_INLINE void accumulate_8(struct block p, const struct tqk_weighing_avx512 *weighing,
+TQK_INLINE void accumulate_8(struct block b, const struct tqk_weighing_avx512 *weighing,
                              char *states, size_t stride, enum tqk_source_avx512 source) {
     struct into to;
-    decode(&p, source, 0);
-    tqk_round_weights_avx512(weighing, true, 0, 4);
-    tqk_round_weights_avx512(weighing, true, 4, 4);
-    decode(&p, source, 1);
-    to = into_of(weighing->weights, states, stride, 8);
-    TQK_TILE_LOAD(5, p.left, TQK_LINE_AMX);
-    multiply_column(&p, 0);
-    decode(&p, source, 2);
-    TQK_TILE_STORE(3, p.sums);
-    multiply_column(&p, 1);
-    for (uint32_t c = 3; c < COLUMNS; c++) {
-        decode(&p, source, c % RIGHT_TILES);
-        join(&to, p.sums + (c - 3) % 2 * TQK_TILE_AMX, 8);
-        TQK_TILE_STORE(3, p.sums + (c - 2) % 2 * TQK_TILE_AMX);
-        multiply_column(&p, c - 1);
+    for (uint32_t c = 0; c < COLUMNS; c++) {
+        decode(&b, source, c % RIGHT_TILES);
+        if (c == 0) {
+            tqk_round_weights_avx512(weighing, true, 0, 4);
+            tqk_round_weights_avx512(weighing, true, 4, 4);
+            continue;
+        }
+        if (c == 1) {
+            to = into_of(weighing->weights, states, stride, 8);
+            TQK_TILE_LOAD(5, b.left, TQK_LINE_AMX);
+        }
+        if (c > 2)
+            join(&to, b.sums + (c - 3) % 2 * TQK_TILE_AMX, 8);
+        if (c > 1)
+            TQK_TILE_STORE(3, b.sums + (c - 2) % 2 * TQK_TILE_AMX);
+        multiply_column(&b, c - 1);
     }
-    join(&to, p.sums + (COLUMNS - 3) % 2 * TQK_TILE_AMX, 8);
-    TQK_TILE_STORE(3, p.sums + (COLUMNS - 2) % 2 * TQK_TILE_AMX);
-    multiply_column(&p, COLUMNS - 1);
-    join(&to, p.sums + (COLUMNS - 2) % 2 * TQK_TILE_AMX, 8);
-    TQK_TILE_STORE(3, p.sums + (COLUMNS - 1) % 2 * TQK_TILE_AMX);
-    join(&to, p.sums + (COLUMNS - 1) % 2 * TQK_TILE_AMX, 8);
+    join(&to, b.sums + (COLUMNS - 3) % 2 * TQK_TILE_AMX, 8);
+    TQK_TILE_STORE(3, b.sums + (COLUMNS - 2) % 2 * TQK_TILE_AMX);
+    multiply_column(&b, COLUMNS - 1);
+    join(&to, b.sums + (COLUMNS - 2) % 2 * TQK_TILE_AMX, 8);
+    TQK_TILE_STORE(3, b.sums + (COLUMNS - 1) % 2 * TQK_TILE_AMX);
+    join(&to, b.sums + (COLUMNS - 1) % 2 * TQK_TILE_AMX, 8);
 }
 
 /* Lines of zeros round the weights of four rows. */
@@ -227,7 +231,7 @@ TQK_INLINE void accumulate(const struct call *c, uint32_t token, uint32_t rows,
     b.codes.l = &block_layout;
     b.codes.slab = SLAB;
     b.codes.lanes = 0xffff;
-    b.codes.every = every;
+    b.codes.every = every || tqk_asks_every_amx(source, rows);
     b.codes.at += token / TOKENS * bytes;
     b.codes.ahead += (token - tile->first) / TOKENS * bytes;
     if (token == tile->first) {

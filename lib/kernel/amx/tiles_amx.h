@@ -21,6 +21,7 @@
 #define TQI_KERNEL_AMX_TILES_H
 
 #include "kernel/amx/amx.h"
+#include "kernel/avx512/codes_avx512.h"
 
 #define TQK_TILE_LOAD(tile, at, stride)                                                     \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(at), "r"((ptrdiff_t)(stride)) \
@@ -38,6 +39,14 @@
         else                                                                      \
             __asm__ volatile("tdpbusd %tmm" #right ", %tmm" #left ", %tmm" #sum); \
     } while (0)
+
+/* Whether kernels for whole pages ask for every line themselves, see
+ * tqk_codes_of_k_rows_avx512(): where a line is worked on about as long as it takes to be read, or
+ * less, the second level's prefetcher alone is late; where longer, requests of its lines wait for
+ * places in vain. */
+TQK_INLINE bool tqk_asks_every_amx(enum tqk_source_avx512 source, uint32_t rows) {
+    return rows == 4 && tqk_lines_avx512(source) == 4;
+}
 
 /* The right side of a multiply: tile `index` of those that are decoded in turn to two places. */
 TQK_INLINE void tqk_load_right_amx(const struct tqk_product_amx *p, uint32_t index) {

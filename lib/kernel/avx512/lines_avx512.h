@@ -42,13 +42,14 @@ static inline struct tqk_codes_avx512 tqk_codes_of_v_avx512(const struct tqi_lay
  * for every place of the core that a request holds. So they leave most lines to the second level's
  * prefetcher, and show it one of each word, a page ahead of the first level: from values to
  * values, from keys to keys, and half of the gains between them with each. Only where both sides
- * are alike, else the other side's kernel goes its own way and lines would be left out. */
+ * are alike, else the other side's kernel goes its own way and lines would be left out. Codes of 8
+ * bits come as fast as they are worked on: every line of them is asked for. */
 static inline struct tqk_codes_avx512 tqk_codes_of_k_rows_avx512(const struct tqi_layout *l,
                                                                  const struct tqi_tile *tile) {
     struct tqk_codes_avx512 c = tqk_codes_of_k_avx512(l, tile);
     if (tile->after)
         c.far = tqk_distance(tile->blob, tile->next) + (ptrdiff_t)l->tokens * 2;
-    c.every = !tile->after;
+    c.every = !tile->after || l->bits == 8;
     return c;
 }
 
@@ -57,7 +58,7 @@ static inline struct tqk_codes_avx512 tqk_codes_of_v_rows_avx512(const struct tq
     struct tqk_codes_avx512 c = tqk_codes_of_v_avx512(l, tile);
     if (tile->after)
         c.far = tqk_distance(tile->next, tile->after) - (ptrdiff_t)l->tokens * 2;
-    c.every = !tile->after;
+    c.every = !tile->after || l->bits == 8;
     return c;
 }
 
