@@ -91,13 +91,6 @@ TQK_ACCUMULATE_BLOCKS_AMX(lm3);
 TQK_ACCUMULATE_BLOCKS_AMX(lm2);
 TQK_ACCUMULATE_BLOCKS_AMX(int8);
 
-/* Whether n_rows rows work as fast as lines come from memory, and ask for every one (see
- * tqk_codes_of_k_rows_avx512()). */
-static inline bool tqk_every_line_amx(const struct tqi_layout *l, const struct tqi_tile *tile,
-                                      uint32_t n_rows) {
-    return !tile->after || l->bits == 8 || (l->bits == 4 && n_rows <= TQK_STACK_ROWS_AMX);
-}
-
 tqi_prepare_fn tqk_prepare_amx;
 size_t tqk_query_bytes_amx(const struct tqi_rows *k);
 size_t tqk_scratch_bytes_amx(const struct tqi_rows *rows);

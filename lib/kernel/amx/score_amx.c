@@ -346,7 +346,6 @@ static void score(const struct tqi_rows *k, const struct kernels *by, const stru
     const struct tqk_room_amx room = tqk_room_amx(n_rows, tqk_dim_tiles_amx(l));
     struct job j; /* set field by field: clearing it would show */
     j.codes = tqk_codes_of_k_rows_avx512(l, tile);
-    j.codes.every = tqk_every_line_amx(l, tile, n_rows);
     j.table = tqk_table_of_avx512(k, 0);
     j.words = l->dim_pad / (l->bits == 8 ? 16 : 32);
     j.queries = queries;
@@ -387,9 +386,8 @@ static void score(const struct tqi_rows *k, const struct kernels *by, const stru
                                   const void *queries, uint32_t n_rows, uint32_t score_stride, \
                                   void *scores, void *scratch) {                               \
         static const struct kernels by = {few_##format, decode_##format};                      \
-        const bool every = tqk_every_line_amx(&k->layout, tile, n_rows);                       \
         if (is_page(&k->layout, tile, queries, n_rows, score_stride))                          \
-            page_##format[n_rows / 8][every](k, tile, queries, scores, scratch);               \
+            page_##format[n_rows / 8][!tile->after](k, tile, queries, scores, scratch);        \
         else                                                                                   \
             score(k, &by, tile, queries, n_rows, score_stride, scores, scratch);               \
     }

@@ -253,7 +253,7 @@ TQK_INLINE void tqk_dot_avx2(const struct tqk_codes_avx2 *codes, struct tqk_walk
  * many sums as hide the latency of a multiply, and no more than registers hold. */
 static inline uint32_t tqk_first_rows_avx2(uint32_t n) {
 #ifdef __AVXVNNI__
-    return n == 1 || n == 4 ? 1 : 2;
+    return n % 3 == 2 || n > 7 ? 2 : 1;
 #else
     return n >= 4 ? 4 : n >= 2 ? 2 : 1;
 #endif
