@@ -79,6 +79,14 @@ static inline size_t tqk_plane_stride_amx(const struct tqi_rows *k) {
     return sizeof(struct tqk_query_avx512) + (size_t)tqk_dim_tiles_amx(&k->layout) * TQK_LINE_AMX;
 }
 
+/* Whether n_rows rows work about as fast as lines come from memory, or faster: then the second
+ * level's prefetcher alone is late, and kernels ask for every line themselves, see
+ * tqk_codes_of_k_rows_avx512(). Slower ones would wait for places that requests hold. */
+static inline bool tqk_every_line_amx(const struct tqi_layout *l, const struct tqi_tile *tile,
+                                      uint32_t n_rows) {
+    return !tile->after || l->bits == 8 || (l->bits == 4 && n_rows <= TQK_STACK_ROWS_AMX);
+}
+
 /* Accumulate for what most calls are, and whether a call is that. */
 bool tqk_is_blocks_amx(const struct tqi_rows *v, const struct tqi_tile *tile, uint32_t n_rows);
 #define TQK_ACCUMULATE_BLOCKS_AMX(format)                                                  \

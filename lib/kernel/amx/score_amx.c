@@ -346,6 +346,7 @@ static void score(const struct tqi_rows *k, const struct kernels *by, const stru
     const struct tqk_room_amx room = tqk_room_amx(n_rows, tqk_dim_tiles_amx(l));
     struct job j; /* set field by field: clearing it would show */
     j.codes = tqk_codes_of_k_rows_avx512(l, tile);
+    j.codes.every = tqk_every_line_amx(l, tile, n_rows);
     j.table = tqk_table_of_avx512(k, 0);
     j.words = l->dim_pad / (l->bits == 8 ? 16 : 32);
     j.queries = queries;
@@ -387,7 +388,8 @@ static void score(const struct tqi_rows *k, const struct kernels *by, const stru
                                   void *scores, void *scratch) {                               \
         static const struct kernels by = {few_##format, decode_##format};                      \
         if (is_page(&k->layout, tile, queries, n_rows, score_stride))                          \
-            page_##format[n_rows / 8][!tile->after](k, tile, queries, scores, scratch);        \
+            page_##format[n_rows / 8][tqk_every_line_amx(&k->layout, tile, n_rows)](           \
+                k, tile, queries, scores, scratch);                                            \
         else                                                                                   \
             score(k, &by, tile, queries, n_rows, score_stride, scores, scratch);               \
     }
