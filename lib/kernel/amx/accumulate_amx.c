@@ -242,7 +242,7 @@ static void accumulate(const struct tqi_rows *v, const struct kernels *by,
         weights.bytes = pad(weights.bytes);
     p.left = weights.bytes;
     j.codes.ahead_step = (size_t)l->group * 2 * (l->bits == 8 ? 4 : l->bits);
-    tqk_prefetch_gains_avx512(l, tile);
+    tqk_ahead_gains(l, tile);
     tqk_rescale_states_avx512(l, states, state_bytes, n_rows);
     for (uint32_t token = tile->first / l->group * l->group; token < tile->last;
          token += TQK_BLOCK_AVX512) {

@@ -235,7 +235,7 @@ TQK_INLINE void accumulate(const struct call *c, uint32_t token, uint32_t rows,
     b.codes.at += token / TOKENS * bytes;
     b.codes.ahead += (token - tile->first) / TOKENS * bytes;
     if (token == tile->first) {
-        tqk_prefetch_gains_avx512(l, tile);
+        tqk_ahead_gains(l, tile);
         tqk_rescale_states_avx512(l, c->states, c->state_bytes, rows);
     }
     weights.bytes = b.left;

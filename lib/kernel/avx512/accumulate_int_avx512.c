@@ -178,7 +178,7 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[9],
     j.state_bytes = state_bytes;
     j.per_lane = l->dim_pad / 32;
     weights.bytes = scratch;
-    tqk_prefetch_gains_avx512(l, tile);
+    tqk_ahead_gains(l, tile);
     tqk_rescale_states_avx512(l, states, state_bytes, n_rows);
     for (uint32_t token = tile->first / l->group * l->group; token < tile->last;
          token += TQK_BLOCK_AVX512) {

@@ -62,14 +62,6 @@ static inline struct tqk_codes_avx512 tqk_codes_of_v_rows_avx512(const struct tq
     return c;
 }
 
-/* Gains of both sides of the next page lie side by side; a late one stalls a whole block. */
-static inline void tqk_prefetch_gains_avx512(const struct tqi_layout *v,
-                                             const struct tqi_tile *tile) {
-    const uint8_t *next = tile->next ? tile->next : tile->blob;
-    for (uint32_t i = 0; i < v->tokens * 4; i += 64)
-        _mm_prefetch((const char *)next + v->gains - v->tokens * 2 + i, _MM_HINT_T0);
-}
-
 /* tqk_ahead() for line i of those that a step of a loop takes, held at its place: compilers
  * move prefetches to the head of a loop. Volatile alone would not do, so `before`, what is worked
  * on next, goes through it. */
