@@ -177,13 +177,15 @@ static void check_case(struct result *r, const struct tqi_level *level, const st
     compare(r, level, &s);
 }
 
-/* All of a page that is full, in shapes that kernels may know when they are compiled, and with
- * queries of a size that they may except. */
+/* All of a page that is full, or some blocks of 64 tokens of a larger one, in shapes that kernels
+ * may know when they are compiled, and with queries of a size that they may except. */
 static void check_full(struct result *r, const struct tqi_level *level, const struct page *p,
                        uint32_t rows, bool followed, double size, float *q) {
     uint32_t dim = p->k.layout.dim;
     struct setup s = {
         .page = p, .q = q, .rows = rows, .last = p->k.layout.tokens, .followed = followed};
+    if (followed)
+        s.first = 64 * (uint32_t)(next_random() % (s.last / 64));
     s.scale = 1 / sqrt(dim) / size;
     for (uint32_t i = 0; i < rows * dim; i++)
         q[i] = (float)(size * gaussian());
@@ -223,7 +225,7 @@ static void check_size(struct result *r, const struct tqi_level *level, struct p
         fill_page(p, filled);
         for (size_t c = half; c < sizeof row_counts / sizeof *row_counts; c += 2)
             check_case(r, level, p, c, row_counts[c], filled, q);
-        if (filled < tokens || tokens != 64) /* the usual page */
+        if (filled < tokens || tokens < 64)
             continue;
         for (uint32_t rows = 4; rows <= 8; rows += 4) {
             check_full(r, level, p, rows, false, 1, q);
