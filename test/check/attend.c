@@ -18,7 +18,6 @@ struct setup {
     const struct page *page;
     const float *q; /* [rows][dim] */
     uint32_t rows, first, last;
-    bool followed; /* by other pages, for prefetching */
     struct tqi_sight spans[ROWS_MAX];
     double scale, softcap;
     double shift[ROWS_MAX]; /* of the softcap */
@@ -37,8 +36,6 @@ static void run_chain(const struct tqi_level *level, const struct setup *s, stru
     char *score = guard_alloc(scores), *room = guard_alloc(scratch);
     struct tqi_tile tile = {
         .blob = s->page->blob, .first = s->first, .last = s->last, .scale = 1.25f};
-    if (s->followed)
-        tile.next = tile.after = tile.blob;
     for (uint32_t r = 0; r < s->rows; r++) {
         level->prepare(k, s->q + (size_t)r * dim, queries + r * query);
         level->state_clear(v, states + r * state);
@@ -172,7 +169,6 @@ static void check_case(struct result *r, const struct tqi_level *level, const st
     for (uint32_t i = 0; i < s.rows * dim; i++)
         q[i] = (float)gaussian();
     set_spans(&s, c % 4 < 2);
-    s.followed = c % 4 == 2;
     s.softcap = c % 5 >= 2 ? 0.25 * (double)(1 + next_random() % 40) : 0;
     compare(r, level, &s);
 }
@@ -180,11 +176,10 @@ static void check_case(struct result *r, const struct tqi_level *level, const st
 /* All of a page that is full, or some blocks of 64 tokens of a larger one, in shapes that kernels
  * may know when they are compiled, and with queries of a size that they may except. */
 static void check_full(struct result *r, const struct tqi_level *level, const struct page *p,
-                       uint32_t rows, bool followed, double size, float *q) {
+                       uint32_t rows, bool partly, double size, float *q) {
     uint32_t dim = p->k.layout.dim;
-    struct setup s = {
-        .page = p, .q = q, .rows = rows, .last = p->k.layout.tokens, .followed = followed};
-    if (followed)
+    struct setup s = {.page = p, .q = q, .rows = rows, .last = p->k.layout.tokens};
+    if (partly)
         s.first = 64 * (uint32_t)(next_random() % (s.last / 64));
     s.scale = 1 / sqrt(dim) / size;
     for (uint32_t i = 0; i < rows * dim; i++)
@@ -198,7 +193,7 @@ static void check_saturated(struct result *r, const struct tqi_level *level, str
                             uint32_t rows, float *q) {
     uint32_t dim = p->k.layout.dim, tokens = p->k.layout.tokens;
     const uint16_t largest = 0x7bff; /* 65504 */
-    struct setup s = {.page = p, .q = q, .rows = rows, .last = tokens, .followed = true};
+    struct setup s = {.page = p, .q = q, .rows = rows, .last = tokens};
     struct outcome o = {.out = calloc((size_t)rows * dim, sizeof(double))};
     bool finite = true;
     s.scale = 0x1p-140;

@@ -189,16 +189,6 @@ TQK_INLINE void accumulate_stacked(const struct job *j, const struct tqk_product
     join_stack(j, p, n - 1);
 }
 
-/* Lines of zeros round the weights. */
-static uint8_t *pad(uint8_t *left) {
-    TQK_UNROLL
-    for (uint32_t i = 0; i < 8; i++) {
-        _mm512_store_si512(left + i * TQK_LINE_AMX, _mm512_setzero_si512());
-        _mm512_store_si512(left + (16 + i) * TQK_LINE_AMX, _mm512_setzero_si512());
-    }
-    return left + TQK_TILE_AMX / 2;
-}
-
 /* ---- any number ---------------------------------------------------------------------------- */
 
 static void join_block(const void *job, uint32_t column, uint32_t first, uint32_t rows,
@@ -238,8 +228,10 @@ static void accumulate(const struct tqi_rows *v, const struct kernels *by,
                                 .right = scratch + room.right,
                                 .sums = scratch};
     weights.bytes = scratch + room.left;
-    if (few && n_rows <= TQK_STACK_ROWS_AMX)
-        weights.bytes = pad(weights.bytes);
+    if (few && n_rows <= TQK_STACK_ROWS_AMX) {
+        weights.bytes += TQK_TILE_AMX / 2;
+        tqk_pad_weights_amx(weights.bytes);
+    }
     p.left = weights.bytes;
     j.codes.ahead_step = (size_t)l->group * 2 * (l->bits == 8 ? 4 : l->bits);
     tqk_ahead_gains(l, tile);

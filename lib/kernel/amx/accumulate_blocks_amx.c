@@ -190,15 +190,6 @@ TQK_INLINE void accumulate_8(struct block b, const struct tqk_weighing_avx512 *w
     join(&to, b.sums + (COLUMNS - 1) % 2 * TQK_TILE_AMX, 8);
 }
 
-/* Lines of zeros round the weights of four rows. */
-TQK_INLINE void pad(uint8_t *left) {
-    TQK_UNROLL
-    for (uint32_t i = 0; i < 8; i++) {
-        _mm512_store_si512(left - (i + 1) * TQK_LINE_AMX, _mm512_setzero_si512());
-        _mm512_store_si512(left + (8 + i) * TQK_LINE_AMX, _mm512_setzero_si512());
-    }
-}
-
 /* The arguments of the stage. */
 struct call {
     const struct tqi_rows *v;
@@ -247,7 +238,7 @@ TQK_INLINE void accumulate(const struct call *c, uint32_t token, uint32_t rows,
         tqk_find_factors_avx512(&weighing, true, 4, 4);
         accumulate_8(b, &weighing, c->states, c->state_bytes, source);
     } else {
-        pad(b.left);
+        tqk_pad_weights_amx(b.left);
         accumulate_4(b, &weighing, c->states, c->state_bytes, source);
     }
 }

@@ -39,6 +39,15 @@
             __asm__ volatile("tdpbusd %tmm" #right ", %tmm" #left ", %tmm" #sum); \
     } while (0)
 
+/* Lines of zeros round the weights of a stack, which are half of a tile. */
+TQK_INLINE void tqk_pad_weights_amx(uint8_t *weights) {
+    TQK_UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        _mm512_store_si512(weights - (i + 1) * TQK_LINE_AMX, _mm512_setzero_si512());
+        _mm512_store_si512(weights + (8 + i) * TQK_LINE_AMX, _mm512_setzero_si512());
+    }
+}
+
 /* The right side of a multiply: tile `index` of those that are decoded in turn to two places. */
 TQK_INLINE void tqk_load_right_amx(const struct tqk_product_amx *p, uint32_t index) {
     TQK_TILE_LOAD(6, p->right + index % 2 * TQK_TILE_AMX, TQK_LINE_AMX);
