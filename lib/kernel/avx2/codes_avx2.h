@@ -104,6 +104,7 @@ struct tqk_masks_avx2 {
     uint64_t levels[4]; /* of 3 and 4 bits */
     uint8_t order[32];  /* see tqk_signs_avx2() */
     uint64_t bit[4], bit_7_to_3[4];
+    uint64_t low[4]; /* bytes of 16 bits */
 };
 static const struct tqk_masks_avx2 tqk_masks_avx2 __attribute__((aligned(32))) = {
 #define TQK_4_TIMES(x) \
@@ -113,6 +114,7 @@ static const struct tqk_masks_avx2 tqk_masks_avx2 __attribute__((aligned(32))) =
               0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15},
     .bit = TQK_4_TIMES(0x0808080808080808),
     .bit_7_to_3 = TQK_4_TIMES((uint64_t)0x80 << 32), /* a matrix */
+    .low = TQK_4_TIMES(0x00ff00ff00ff00ff),
 #undef TQK_4_TIMES
 };
 TQK_INLINE __m256i tqk_mask_avx2(const void *mask) {

@@ -130,11 +130,12 @@ struct tqk_at_avx2 {
 };
 
 /* Part of decoded bytes. */
-TQK_INLINE __m256i tqk_part_avx2(const __m256i bytes[2], uint32_t part) {
+TQK_INLINE __m256i tqk_part_avx2(const struct tqk_masks_avx2 *masks, const __m256i bytes[2],
+                                 uint32_t part) {
     if (TQK_PARTS_AVX2 == 2)
         return bytes[part];
     return part % 2 ? _mm256_srli_epi16(bytes[part / 2], 8)
-                    : _mm256_and_si256(bytes[part / 2], _mm256_set1_epi16(255));
+                    : _mm256_and_si256(bytes[part / 2], tqk_mask_avx2(masks->low));
 }
 
 /* Unit i of a word, of both columns, a part at a time: sums leave few registers. */
@@ -143,9 +144,9 @@ TQK_INLINE void tqk_unit_avx2(const struct tqk_at_avx2 *p, const struct tqk_walk
                               uint32_t rows, __m256i *acc, const uint8_t **ahead) {
     __m256i *const kept = (__m256i *)(void *)p->kept + i * TQK_PARTS_AVX2 * TQK_COLUMNS_AVX2;
     __m256i bytes[TQK_COLUMNS_AVX2][2], x[TQK_COLUMNS_AVX2];
+    const struct tqk_masks_avx2 *masks = &tqk_masks_avx2;
     TQK_UNROLL
     for (uint32_t c = 0; c < TQK_COLUMNS_AVX2 && units != TQK_NEXT; c++) {
-        const struct tqk_masks_avx2 *masks = &tqk_masks_avx2;
         if (rows * TQK_PLANES_AVX2 >= 4)
             TQK_KEEP_ADDRESS(masks);
         tqk_decode_avx2(&p->codes, masks, bits, p->word, w->second, p->at + 16 * i + c * p->column,
@@ -160,7 +161,7 @@ TQK_INLINE void tqk_unit_avx2(const struct tqk_at_avx2 *p, const struct tqk_walk
         TQK_UNROLL
         for (uint32_t c = 0; c < TQK_COLUMNS_AVX2; c++) {
             __m256i *at = kept + part * TQK_COLUMNS_AVX2 + c;
-            x[c] = units == TQK_NEXT ? _mm256_load_si256(at) : tqk_part_avx2(bytes[c], part);
+            x[c] = units == TQK_NEXT ? _mm256_load_si256(at) : tqk_part_avx2(masks, bytes[c], part);
             if (units == TQK_FIRST)
                 _mm256_store_si256(at, x[c]);
         }
@@ -305,6 +306,10 @@ TQK_INLINE void tqk_dot_whole_avx2(const struct tqk_whole_avx2 *b, size_t at,
         }
         TQK_UNROLL
         for (uint32_t i = 0; i < inner; i++) {
+            if (rows * TQK_PARTS_AVX2 >= 16 && units != TQK_NEXT) {
+                TQK_KEEP_ADDRESS(b); /* as with masks, the table is no register's all the time */
+                p.codes.table = b->table;
+            }
             tqk_unit_avx2(&p, &w, units, bits, values, i, rows, acc, ahead);
         }
         row += 16 * inner;
