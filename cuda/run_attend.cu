@@ -51,12 +51,14 @@ static tq_status shape_block(const State *s, const FastKernel *kernel, FastJob *
     return tqi_fail(TQ_ERR_INTERNAL, "%s: a page does not fit into shared memory", kernel->name);
 }
 
-/* What is asked for of a worker's pages while its queries are being prepared: a page, or as many
- * as make 8 KB; more than 24 KB of every worker would not find room in the second cache. Measured
- * (docs/PERFORMANCE.md, "Launches"). */
+/* What is asked for of a worker's pages while its queries are being prepared, as measured
+ * (docs/PERFORMANCE.md, "Launches"): a page, or as many as make 8 KB. Formats with larger pages
+ * wait for memory longer than they compute, and use more. */
 static uint32_t bytes_ahead(const Pages &pages) {
-    const uint32_t least = 8 << 10, most = 24 << 10;
-    return pages.blob_bytes < least ? least : (uint32_t)tqi_least(pages.blob_bytes, most);
+    const uint32_t least = 8 << 10, large = 12 << 10, most = 20 << 10;
+    if (pages.blob_bytes >= large)
+        return most;
+    return pages.blob_bytes < least ? least : pages.blob_bytes;
 }
 
 static tq_status fill_fast(const State *s, const Room *room, const LayerState *layer,
