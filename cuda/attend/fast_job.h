@@ -20,6 +20,7 @@ struct FastJob {
     uint32_t whole;        /* the stream kernel prepares and merges by itself */
     uint32_t *arrived;     /* [item] whole: blocks that have left their piece */
     uint32_t page_bytes;   /* of call.pages, in 32 bits */
+    uint32_t ahead;        /* of a worker's first pages: prepare asks the second cache for them */
     float k_step;          /* of the integers of K, 1 for float formats */
     uint32_t table[2][2];  /* K, V: values of the book as bytes */
     uint32_t power[2];     /* 16, 256: for multiply_add() */

@@ -215,6 +215,13 @@ TQI_INLINE void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_
                  "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
                  : "memory");
 }
+
+/* Asks for a whole number of 16 bytes in the second cache. */
+TQI_INLINE void bulk_prefetch(const void *from, uint32_t bytes, uint64_t policy) {
+    asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0],%1,%2;" ::"l"(from),
+                 "r"(bytes), "l"(policy)
+                 : "memory");
+}
 #endif
 
 TQI_INLINE void copy16(uint32_t to, const void *from) {
