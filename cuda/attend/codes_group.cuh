@@ -49,10 +49,11 @@ template <int NT, int D, int PAGES> struct CodesGroup {
             init_warps_barrier(room + Room::barrier);
     }
 
-    /* Addresses in the room are made when they are needed: the compiler would compute them all in
-     * front of the loop over pages, which has no registers for them. */
-    TQI_INLINE void hide_room() {
-        asm volatile("" : "+r"(room), "+r"(group.lane), "+r"(group.index));
+    /* Addresses of the lane are made when they are needed: the compiler would compute them all in
+     * front of the loop over pages, which has no registers for them. Those of the group it may:
+     * they are in uniform registers. */
+    TQI_INLINE void hide_lane() {
+        asm volatile("" : "+r"(group.lane));
     }
 
     /* ---- rows of the item -------------------------------------------------------------------- */

@@ -61,10 +61,11 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
         const uint32_t one = in_register(0x3c003c00u);
         this->enter(g, address);
         this->high = job.power[1];
+        const uint32_t sixteen = job.power[0], minus_one = 15 - sixteen;
         k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1]), one,
-                            job.power[0]};
+                            sixteen, minus_one};
         v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1]), one,
-                            job.power[0]};
+                            sixteen, minus_one};
     }
 
     /* Pages of the group: work's from tile `first` on, `step` apart. */
@@ -131,7 +132,7 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
             int d[2][4 * NT];
             uint32_t keys[2][J][4];
             KeyWords<KF, J> words;
-            words.load(s, group_of(r));
+            words.load(s, group_of(r), k_table);
             words.operands(k_table, 0, keys[0]);
             begin_scores(keys[0], d[0]);
             words.operands(k_table, 1, keys[1]);
@@ -268,11 +269,11 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
             words.operands(v_table, 1, a[1]);
         else
             decode();
-        this->hide_room();
+        this->hide_lane();
         weigh(score, vn, edge, ring.turn(), w);
         if (R == 2)
             words.operands(v_table, 1, a[1]);
-        this->hide_room();
+        this->hide_lane();
         publish_stores();
         ring.values_read(0, group.lane);
         group.sync();

@@ -76,7 +76,7 @@ TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t, uint32_t ti
     tile = same_in_warp(tile + i.first_tile -
                         first_full); /* wraps around before the first whole one */
     for (n = same_in_warp(n); n;) {
-        t.hide_room();
+        t.hide_lane();
         /* The stride, the number of whole tiles: the loop has no registers for them. */
         const uint2 walk = load_shared8(t.room + Room::walk);
         const uint32_t here = min(n, (uint32_t)PAGES), from = tile;

@@ -192,8 +192,8 @@ template <int F, int N> TQI_INLINE void load_words(const Slot &s, int base, int 
 /* The values of a book as bytes, by code (lm3, lm2) or level (lm4). */
 struct ByteTable {
     uint32_t low, high;
-    uint32_t one; /* in halves */
-    uint32_t sixteen = 16;
+    uint32_t one;                           /* in halves */
+    uint32_t sixteen = 16, minus_one = ~0u; /* for multiply_add() */
 };
 
 /* 8 codes of a word to two operands of 4 signed bytes. */
