@@ -69,6 +69,8 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     job->page_bytes = (uint32_t)job->call.pages.page_bytes;
     job->k_step = step_of(job->call.k);
     memcpy(job->table, layer->table, sizeof job->table);
+    job->power[0] = 16;
+    job->power[1] = 256;
     if (job->call.softcap != 0) {
         job->cap = (float)(job->call.softcap * 1.4426950408889634);
         job->cap_rate = (float)(2 / job->call.softcap);
@@ -95,7 +97,7 @@ static void fill_way(const tqi_attend_call &call, const FastKernel *fast, const 
     way->causal = job.call.causal;
     way->fixed = call.invariant != 0;
     way->whole = job.whole;
-    way->pairs = fast && fast->pairs;
+    way->turn = fast ? fast->turn : 1;
     way->window = job.call.window;
 }
 
