@@ -113,12 +113,11 @@ __device__ uint32_t number_parts(const PlanJob &job, Range range, uint32_t size,
     return total;
 }
 
-__device__ tqi_work work_of(const PlanJob &job, Range range, const Totals &t,
+__device__ tqi_work work_of(const PlanJob &job, Range range, const tqi_row &row,
                             const tqi_division &share, uint32_t worker) {
     const tqi_cut *cuts = range.schedule.cuts + range.first;
     tqi_work work = share.by_block ? tqi_block_work(cuts, range.first, range.n, worker)
-                                   : tqi_row_work(&job.way, cuts, range.first, range.n, t.tiles,
-                                                  worker, share.n_workers);
+                                   : tqi_row_work(&row, cuts, range.first, range.n, worker);
     work.ids += job.step.segments[work.segment].ids;
     return work;
 }
@@ -126,13 +125,14 @@ __device__ tqi_work work_of(const PlanJob &job, Range range, const Totals &t,
 __device__ void write_tables(const PlanJob &job, Range range, const Totals &t,
                              const tqi_division &share) {
     const tqi_cut *cuts = range.schedule.cuts + range.first;
+    const tqi_row row = tqi_row_of(&job.way, t.tiles, t.items, t.busy_items, share.n_workers);
     /* whole: blocks look at their work before they know how many have some */
     uint32_t n = job.way.whole ? max(share.n_workers, job.way.n_blocks) : share.n_workers;
     for (uint32_t w = threadIdx.x; w < n; w += THREADS)
         range.schedule.work[w] =
-            w < share.n_workers ? work_of(job, range, t, share, w) : tqi_work{};
+            w < share.n_workers ? work_of(job, range, row, share, w) : tqi_work{};
     for (uint32_t i = threadIdx.x; i < t.items; i += THREADS)
-        range.schedule.pieces[i] = tqi_pieces_of(&job.way, &share, cuts, range.n, t.tiles, i);
+        range.schedule.pieces[i] = tqi_pieces_of(&row, &share, cuts, range.n, i);
     if (threadIdx.x == 0)
         *range.schedule.share = share;
 }

@@ -10,7 +10,8 @@
  *
  * Two ways to share the tiles out:
  *     row    the tiles of all items stand in a row that is cut evenly over the workers, where
- *            workers take several at a time between those of an item
+ *            workers take several at a time between those of an item; entering an item counts
+ *            as a tile
  *     block  every item is cut into parts, a worker per part: few items, or results that
  *            must not depend on what else is in the batch
  */
@@ -188,17 +189,6 @@ TQI_BOTH uint64_t tqi_share_of(uint64_t x, uint64_t n, uint64_t of) {
     return tqi_divide((x + 1) * of - 1, n);
 }
 
-/* Segment of tile x of the row: the last that begins at or before it. */
-TQI_BOTH uint32_t tqi_segment_of_tile(const struct tqi_cut *cuts, uint32_t n, uint64_t x) {
-    uint32_t low = 0;
-    while (n > 1) {
-        uint32_t half = n / 2;
-        low = cuts[low + half].tiles_before <= x ? low + half : low;
-        n -= half;
-    }
-    return low;
-}
-
 TQI_BOTH uint32_t tqi_segment_of_piece(const struct tqi_cut *cuts, uint32_t n, uint32_t x) {
     uint32_t low = 0;
     while (n > 1) {
@@ -219,41 +209,95 @@ TQI_BOTH uint32_t tqi_segment_of_item(const struct tqi_cut *cuts, uint32_t n, ui
     return low;
 }
 
-/* Tiles that shares begin a multiple of from the beginning of an item, so that no worker takes
- * fewer at a time but at the end of an item; every worker has some. */
-TQI_BOTH uint32_t tqi_turn_of(const struct tqi_way *way, uint64_t total, uint32_t n_workers) {
-    return way->turn && total >= way->turn * (uint64_t)n_workers ? way->turn : 1;
+/* ---- the row ---------------------------------------------------------------------------------
+ */
+
+/* Entering an item (its queries, a piece more) takes a worker about as long as a tile. */
+enum { TQI_ENTRY_TILES = 1, TQI_ENTRY_LEAST = 8 /* tiles of a worker */ };
+
+/* The row is cut by its tiles and by an entry in front of each item. */
+struct tqi_row {
+    uint64_t tiles;
+    uint32_t n_items, n_workers;
+    uint32_t entry; /* tiles that an item's entry counts as */
+    uint32_t turn;  /* shares begin a multiple of so many tiles from the beginning of an item, so
+                       that  no worker takes fewer at a time but at the end of an item */
+};
+
+/* The row of items that all have tiles, or not (`busy` have). Every worker gets tiles. */
+TQI_BOTH struct tqi_row tqi_row_of(const struct tqi_way *way, uint64_t tiles, uint32_t n_items,
+                                   uint32_t busy, uint32_t n_workers) {
+    struct tqi_row row = {tiles, n_items, n_workers, 0, 1};
+    if (busy == n_items && tiles >= TQI_ENTRY_LEAST * (uint64_t)n_workers)
+        row.entry = TQI_ENTRY_TILES;
+    if (way->turn && tiles >= way->turn * (uint64_t)n_workers)
+        row.turn = way->turn;
+    return row;
 }
 
-/* First tile of a worker in the row. */
-TQI_BOTH uint64_t tqi_row_begin(const struct tqi_way *way, const struct tqi_cut *cuts, uint32_t n,
-                                uint64_t total, uint32_t worker, uint32_t n_workers) {
-    uint64_t begin = tqi_share_begin(total, worker, n_workers);
-    uint32_t turn = tqi_turn_of(way, total, n_workers);
-    if (begin == total || turn == 1)
-        return begin;
-    const struct tqi_cut *cut = &cuts[tqi_segment_of_tile(cuts, n, begin)];
-    uint64_t inside = begin - cut->tiles_before;
-    return begin - (inside - tqi_divide(inside, cut->n_tiles) * cut->n_tiles) % turn;
+TQI_BOTH uint64_t tqi_row_units(const struct tqi_row *row) {
+    return row->tiles + (uint64_t)row->entry * row->n_items;
+}
+
+TQI_BOTH uint64_t tqi_units_before(const struct tqi_row *row, const struct tqi_cut *cut) {
+    return cut->tiles_before + (uint64_t)row->entry * cut->first_item;
+}
+
+/* Segment of unit x of the row: the last that begins at or before it. */
+TQI_BOTH uint32_t tqi_segment_of_unit(const struct tqi_row *row, const struct tqi_cut *cuts,
+                                      uint32_t n, uint64_t x) {
+    uint32_t low = 0;
+    while (n > 1) {
+        uint32_t half = n / 2;
+        low = tqi_units_before(row, &cuts[low + half]) <= x ? low + half : low;
+        n -= half;
+    }
+    return low;
+}
+
+/* Where a worker begins: segment, item of the segment, tile of the item. */
+struct tqi_row_start {
+    uint32_t segment, item, tile;
+};
+TQI_BOTH struct tqi_row_start tqi_row_begin(const struct tqi_row *row, const struct tqi_cut *cuts,
+                                            uint32_t n, uint32_t worker) {
+    uint64_t unit = tqi_share_begin(tqi_row_units(row), worker, row->n_workers);
+    struct tqi_row_start at;
+    at.segment = tqi_segment_of_unit(row, cuts, n, unit);
+    const struct tqi_cut *cut = &cuts[at.segment];
+    uint64_t inside = unit - tqi_units_before(row, cut), of_item = cut->n_tiles + row->entry;
+    at.item = (uint32_t)tqi_divide(inside, of_item);
+    uint32_t of = (uint32_t)(inside - at.item * of_item);
+    at.tile = of < row->entry ? 0 : of - row->entry;
+    at.tile -= at.tile % row->turn;
+    return at;
+}
+
+/* Tiles of the row in front of a place. */
+TQI_BOTH uint64_t tqi_tiles_before(const struct tqi_cut *cuts, const struct tqi_row_start *at) {
+    const struct tqi_cut *cut = &cuts[at->segment];
+    return cut->tiles_before + (uint64_t)at->item * cut->n_tiles + at->tile;
 }
 
 /* Work of a worker of the row way; cuts are those of the segments from `first` on. Its ids are
  * counted from the segment's. */
-TQI_BOTH struct tqi_work tqi_row_work(const struct tqi_way *way, const struct tqi_cut *cuts,
-                                      uint32_t first, uint32_t n, uint64_t total, uint32_t worker,
-                                      uint32_t n_workers) {
-    uint64_t begin = tqi_row_begin(way, cuts, n, total, worker, n_workers);
-    uint32_t s = tqi_segment_of_tile(cuts, n, begin);
-    uint64_t inside = begin - cuts[s].tiles_before;
+TQI_BOTH struct tqi_work tqi_row_work(const struct tqi_row *row, const struct tqi_cut *cuts,
+                                      uint32_t first, uint32_t n, uint32_t worker) {
+    struct tqi_row_start at = tqi_row_begin(row, cuts, n, worker), next;
+    const struct tqi_cut *cut = &cuts[at.segment];
+    uint64_t end = row->tiles;
+    if (worker + 1 < row->n_workers) {
+        next = tqi_row_begin(row, cuts, n, worker + 1);
+        end = tqi_tiles_before(cuts, &next);
+    }
     struct tqi_work work;
-    work.segment = first + s;
-    work.item = (uint32_t)tqi_divide(inside, cuts[s].n_tiles);
-    work.tile = (uint32_t)(inside - (uint64_t)work.item * cuts[s].n_tiles);
-    uint64_t end = tqi_row_begin(way, cuts, n, total, worker + 1, n_workers);
-    work.n_tiles = (uint32_t)(end - begin);
-    work.here = (uint32_t)tqi_least(work.n_tiles, cuts[s].n_tiles - work.tile);
-    work.kv_head = work.item / cuts[s].items_per_head;
-    work.ids = (int64_t)cuts[s].first_tile + work.tile;
+    work.segment = first + at.segment;
+    work.item = at.item;
+    work.tile = at.tile;
+    work.n_tiles = (uint32_t)(end - tqi_tiles_before(cuts, &at));
+    work.here = (uint32_t)tqi_least(work.n_tiles, cut->n_tiles - work.tile);
+    work.kv_head = work.item / cut->items_per_head;
+    work.ids = (int64_t)cut->first_tile + work.tile;
     return work;
 }
 
@@ -278,11 +322,10 @@ TQI_BOTH uint32_t tqi_piece_of(const struct tqi_division *share, uint32_t worker
     return share->by_block ? worker : worker + item;
 }
 
-/* Pieces of an item of the launch. */
-TQI_BOTH struct tqi_pieces tqi_pieces_of(const struct tqi_way *way,
+/* Pieces of an item of the launch; row: how it is cut where workers take shares of it. */
+TQI_BOTH struct tqi_pieces tqi_pieces_of(const struct tqi_row *row,
                                          const struct tqi_division *share,
-                                         const struct tqi_cut *cuts, uint32_t n, uint64_t total,
-                                         uint32_t item) {
+                                         const struct tqi_cut *cuts, uint32_t n, uint32_t item) {
     const struct tqi_cut *cut = &cuts[tqi_segment_of_item(cuts, n, item)];
     uint32_t inside = item - cut->first_item;
     struct tqi_pieces p = {0, 0};
@@ -293,11 +336,12 @@ TQI_BOTH struct tqi_pieces tqi_pieces_of(const struct tqi_way *way,
     }
     if (cut->n_tiles == 0)
         return p;
-    uint64_t begin = cut->tiles_before + (uint64_t)inside * cut->n_tiles;
+    uint64_t begin =
+        tqi_units_before(row, cut) + row->entry + (uint64_t)inside * (cut->n_tiles + row->entry);
     /* who begins within the first turn has all of it */
-    uint64_t turn = tqi_least(tqi_turn_of(way, total, share->n_workers), cut->n_tiles);
-    uint64_t first = tqi_share_of(begin + turn - 1, total, share->n_workers);
-    uint64_t last = tqi_share_of(begin + cut->n_tiles - 1, total, share->n_workers);
+    uint64_t turn = tqi_least(row->turn, cut->n_tiles), units = tqi_row_units(row);
+    uint64_t first = tqi_share_of(begin + turn - 1, units, row->n_workers);
+    uint64_t last = tqi_share_of(begin + cut->n_tiles - 1, units, row->n_workers);
     p.first = (uint32_t)first + item;
     p.n = (uint32_t)(last - first) + 1;
     return p;

@@ -222,7 +222,9 @@ static void check_size(struct result *r, const struct tqi_level *level, struct p
             check_case(r, level, p, c, row_counts[c], filled, q);
         if (filled < tokens || tokens < 64)
             continue;
-        for (uint32_t rows = 4; rows <= 8; rows += 4) {
+        for (uint32_t rows = 1; rows <= 8; rows++) {
+            if (dim != 128 && rows % 4 != 0) /* most kernels that know a shape know this one */
+                continue;
             check_full(r, level, p, rows, false, 1, q);
             check_full(r, level, p, rows, true, 1, q);
             check_full(r, level, p, rows, true, 0x1p105, q);

@@ -14,6 +14,7 @@ static struct {
     struct tqi_segment segments[MAX_SEGMENTS];
     struct tqi_cut cuts[MAX_SEGMENTS];
     struct tqi_division division;
+    struct tqi_row row;
     uint32_t n, items, busy, longest;
     uint64_t tiles;
 } plan;
@@ -65,6 +66,7 @@ static void divide_by_block(uint32_t size) {
 
 static void divide_in_row(void) {
     plan.division = (struct tqi_division){0, (uint32_t)tqi_least(plan.tiles, plan.way.n_workers)};
+    plan.row = tqi_row_of(&plan.way, plan.tiles, plan.items, plan.busy, plan.division.n_workers);
 }
 
 /* ---- walking it -------------------------------------------------------------------------------
@@ -88,8 +90,7 @@ static void take_tiles(uint32_t segment, uint32_t item, uint32_t tile, uint32_t 
 static void walk_worker(uint32_t worker) {
     struct tqi_work w = plan.division.by_block
                             ? tqi_block_work(plan.cuts, 0, plan.n, worker)
-                            : tqi_row_work(&plan.way, plan.cuts, 0, plan.n, plan.tiles, worker,
-                                           plan.division.n_workers);
+                            : tqi_row_work(&plan.row, plan.cuts, 0, plan.n, worker);
     CHECK(w.n_tiles > 0 || plan.way.whole, "worker %u has nothing to do", worker);
     CHECK(w.here == tqi_least(w.n_tiles, plan.cuts[w.segment].n_tiles - w.tile), "worker %u: here",
           worker);
@@ -98,8 +99,7 @@ static void walk_worker(uint32_t worker) {
     if (w.n_tiles == 0) /* the part of an item without tiles */
         next_piece[plan.cuts[w.segment].first_item + w.item]++;
     while (w.n_tiles) {
-        CHECK(plan.division.by_block ||
-                  w.tile % tqi_turn_of(&plan.way, plan.tiles, plan.division.n_workers) == 0,
+        CHECK(plan.division.by_block || w.tile % plan.row.turn == 0,
               "worker %u begins within a turn", worker);
         CHECK(w.segment < plan.n, "worker %u walks beyond the last segment", worker);
         const struct tqi_cut *cut = &plan.cuts[w.segment];
@@ -120,15 +120,13 @@ static void walk(void) {
     memset(done, 0, sizeof done);
     memset(written, 0, sizeof written);
     for (uint32_t i = 0; i < plan.items; i++)
-        next_piece[i] =
-            tqi_pieces_of(&plan.way, &plan.division, plan.cuts, plan.n, plan.tiles, i).first;
+        next_piece[i] = tqi_pieces_of(&plan.row, &plan.division, plan.cuts, plan.n, i).first;
     for (uint32_t w = 0; w < plan.division.n_workers; w++)
         walk_worker(w);
     for (uint32_t s = 0; s < plan.n; s++)
         for (uint32_t i = 0; i < tqi_n_items(&plan.way, &plan.cuts[s]); i++) {
             uint32_t item = plan.cuts[s].first_item + i;
-            struct tqi_pieces p =
-                tqi_pieces_of(&plan.way, &plan.division, plan.cuts, plan.n, plan.tiles, item);
+            struct tqi_pieces p = tqi_pieces_of(&plan.row, &plan.division, plan.cuts, plan.n, item);
             CHECK(done[item] == plan.cuts[s].n_tiles, "item %u: %u of %u tiles", item, done[item],
                   plan.cuts[s].n_tiles);
             CHECK(next_piece[item] == p.first + p.n, "item %u has pieces that nobody joins", item);
@@ -228,10 +226,12 @@ static void random_batch(uint64_t *seed) {
 static void test_random_batches(void **state) {
     (void)state;
     uint64_t seed = 7;
+    int with_entries = 0;
     for (int i = 0; i < 3000; i++) {
         random_batch(&seed);
         cut_segments();
         divide_in_row();
+        with_entries += plan.row.entry && plan.row.turn > 1;
         walk();
         if (plan.busy && plan.busy <= plan.way.n_blocks) {
             divide_by_block(smallest_size());
@@ -251,6 +251,7 @@ static void test_random_batches(void **state) {
         divide_by_block(0);
         walk();
     }
+    assert_true(with_entries > 100);
 }
 
 /* Very long sequences: 64-bit tiles, one segment with all the rest empty. */

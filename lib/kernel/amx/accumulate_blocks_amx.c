@@ -1,4 +1,4 @@
-/* Stage accumulate for what most calls are: whole blocks of 64 tokens, head dim 128, 4 or 8 query
+/* Stage accumulate for what most calls are: whole blocks of 64 tokens, head dim 128, 3 to 8 query
  * rows. A block takes some thousand instructions, and their number counts as much as their kind, so
  * all addresses here are constants beside a few registers, and nothing is asked twice. Operands and
  * order of sums are those of accumulate_amx.c. */
@@ -23,7 +23,7 @@ static const struct tqi_layout block_layout = {.words = GROUPS * LANE_WORDS};
 bool tqk_is_blocks_amx(const struct tqi_rows *v, const struct tqi_tile *tile, uint32_t n_rows) {
     const struct tqi_layout *l = &v->layout;
     return l->dim_pad == DIM && l->tokens >= TOKENS && tile->first % TOKENS == 0 &&
-           tile->last % TOKENS == 0 && (n_rows == 4 || n_rows == 8);
+           tile->last % TOKENS == 0 && n_rows >= 3 && n_rows <= TQK_BLOCK_ROWS_AMX;
 }
 
 /* What stays the same from column to column. */
@@ -86,7 +86,7 @@ TQK_INLINE struct into into_of(const struct tqk_weights_avx512 *w, char *states,
     for (uint32_t r = 0; r < rows; r++) {
         to.half[r] = _mm512_set1_epi32(w->half[r]);
         to.scale[r] = _mm512_set1_ps(w->scale[r]);
-        if (rows == 4) {
+        if (rows <= TQK_STACK_ROWS_AMX) {
             TQK_KEEP(to.half[r]);
             TQK_KEEP(to.scale[r]);
         }
@@ -94,11 +94,11 @@ TQK_INLINE struct into into_of(const struct tqk_weights_avx512 *w, char *states,
     return to;
 }
 
-/* Adds a column to the states. */
-TQK_INLINE void join(struct into *to, const uint8_t *sums, uint32_t rows) {
+/* Adds a column to the states of n rows of at most `rows`. */
+TQK_INLINE void join(struct into *to, const uint8_t *sums, uint32_t rows, uint32_t n) {
     char *at = to->acc;
     TQK_UNROLL
-    for (uint32_t r = 0; r < rows; r++) {
+    for (uint32_t r = 0; r < rows && r < n; r++) {
         TQK_KEEP_ADDRESS(at);
         __m512i x = _mm512_add_epi32(tqk_sums_of_amx(sums, r), to->half[r]);
         __m512 acc = _mm512_loadu_ps(at);
@@ -108,12 +108,12 @@ TQK_INLINE void join(struct into *to, const uint8_t *sums, uint32_t rows) {
     to->acc += 64;
 }
 
-TQK_INLINE void join_stack(struct into *to, const uint8_t *sums) {
-    join(to, sums, 4);
-    join(to, sums + TQK_TILE_AMX / 2, 4);
+TQK_INLINE void join_stack(struct into *to, const uint8_t *sums, uint32_t rows) {
+    join(to, sums, rows, rows);
+    join(to, sums + TQK_TILE_AMX / 2, rows, rows);
 }
 
-/* Four rows: two columns share a tile of sums. */
+/* Up to four rows: two columns share a tile of sums. */
 TQK_INLINE void multiply_stack(const struct block *p, uint32_t stack) {
     const bool is_signed = false;
     const uint8_t *right = p->right + stack % 2 * 2 * TQK_TILE_AMX;
@@ -128,33 +128,34 @@ TQK_INLINE void multiply_stack(const struct block *p, uint32_t stack) {
  * become parts of the states a stack later. One loop, though it begins and ends otherwise: copies
  * of the decoding take compilers minutes where every access is checked. */
 TQK_INLINE void accumulate_4(struct block b, const struct tqk_weighing_avx512 *weighing,
-                             char *states, size_t stride, enum tqk_source_avx512 source) {
+                             char *states, size_t stride, uint32_t rows,
+                             enum tqk_source_avx512 source) {
     struct into to;
     for (uint32_t i = 0; i < STACKS; i++) {
         uint8_t *const sums = b.sums + i % 2 * TQK_TILE_AMX;
         decode(&b, source, i % 2 * 2);
         if (i == 1) {
-            to = into_of(weighing->weights, states, stride, 4);
+            to = into_of(weighing->weights, states, stride, rows);
             TQK_TILE_LOAD(7, b.left, TQK_LINE_AMX);
             TQK_TILE_LOAD(0, b.left - TQK_TILE_AMX / 2, TQK_LINE_AMX);
         }
         if (i > 0)
             multiply_stack(&b, i - 1);
         if (i > 1)
-            join_stack(&to, sums);
+            join_stack(&to, sums, rows);
         decode(&b, source, i % 2 * 2 + 1);
         if (i == 0)
-            tqk_round_weights_avx512(weighing, true, 0, 4);
+            tqk_round_weights_avx512(weighing, true, 0, rows);
         else
             TQK_TILE_STORE(4, b.sums + (i - 1) % 2 * TQK_TILE_AMX);
     }
     multiply_stack(&b, STACKS - 1);
-    join_stack(&to, b.sums + STACKS % 2 * TQK_TILE_AMX);
+    join_stack(&to, b.sums + STACKS % 2 * TQK_TILE_AMX, rows);
     TQK_TILE_STORE(4, b.sums + (STACKS - 1) % 2 * TQK_TILE_AMX);
-    join_stack(&to, b.sums + (STACKS - 1) % 2 * TQK_TILE_AMX);
+    join_stack(&to, b.sums + (STACKS - 1) % 2 * TQK_TILE_AMX, rows);
 }
 
-/* Eight rows: a tile of sums a column. */
+/* More rows: a tile of sums a column. */
 TQK_INLINE void multiply_column(const struct block *p, uint32_t column) {
     const bool is_signed = false;
     TQK_TILE_ZERO(3);
@@ -162,14 +163,16 @@ TQK_INLINE void multiply_column(const struct block *p, uint32_t column) {
     TQK_TILE_MULTIPLY(3, 5, 6);
 }
 
+/* n: of five to eight. The last four weigh twice where they overlap the first, to the same. */
 TQK_INLINE void accumulate_8(struct block b, const struct tqk_weighing_avx512 *weighing,
-                             char *states, size_t stride, enum tqk_source_avx512 source) {
+                             char *states, size_t stride, uint32_t n,
+                             enum tqk_source_avx512 source) {
     struct into to;
     for (uint32_t c = 0; c < COLUMNS; c++) {
         decode(&b, source, c % RIGHT_TILES);
         if (c == 0) {
             tqk_round_weights_avx512(weighing, true, 0, 4);
-            tqk_round_weights_avx512(weighing, true, 4, 4);
+            tqk_round_weights_avx512(weighing, true, n - 4, 4);
             continue;
         }
         if (c == 1) {
@@ -177,17 +180,17 @@ TQK_INLINE void accumulate_8(struct block b, const struct tqk_weighing_avx512 *w
             TQK_TILE_LOAD(5, b.left, TQK_LINE_AMX);
         }
         if (c > 2)
-            join(&to, b.sums + (c - 3) % 2 * TQK_TILE_AMX, 8);
+            join(&to, b.sums + (c - 3) % 2 * TQK_TILE_AMX, 8, n);
         if (c > 1)
             TQK_TILE_STORE(3, b.sums + (c - 2) % 2 * TQK_TILE_AMX);
         multiply_column(&b, c - 1);
     }
-    join(&to, b.sums + (COLUMNS - 3) % 2 * TQK_TILE_AMX, 8);
+    join(&to, b.sums + (COLUMNS - 3) % 2 * TQK_TILE_AMX, 8, n);
     TQK_TILE_STORE(3, b.sums + (COLUMNS - 2) % 2 * TQK_TILE_AMX);
     multiply_column(&b, COLUMNS - 1);
-    join(&to, b.sums + (COLUMNS - 2) % 2 * TQK_TILE_AMX, 8);
+    join(&to, b.sums + (COLUMNS - 2) % 2 * TQK_TILE_AMX, 8, n);
     TQK_TILE_STORE(3, b.sums + (COLUMNS - 1) % 2 * TQK_TILE_AMX);
-    join(&to, b.sums + (COLUMNS - 1) % 2 * TQK_TILE_AMX, 8);
+    join(&to, b.sums + (COLUMNS - 1) % 2 * TQK_TILE_AMX, 8, n);
 }
 
 /* The arguments of the stage. */
@@ -198,11 +201,11 @@ struct call {
     char *states;
     size_t state_bytes;
     uint8_t *scratch;
-    uint32_t score_stride;
+    uint32_t score_stride, n_rows;
 };
 
 /* The block of tokens from `token` on. */
-TQK_INLINE void accumulate(const struct call *c, uint32_t token, uint32_t rows,
+TQK_INLINE void accumulate(const struct call *c, uint32_t token, uint32_t rows, bool stacked,
                            enum tqk_source_avx512 source, int every) {
     const struct tqi_rows *v = c->v;
     const struct tqi_tile *tile = c->tile;
@@ -233,37 +236,45 @@ TQK_INLINE void accumulate(const struct call *c, uint32_t token, uint32_t rows,
     tqk_set_weighing_avx512(&weighing, v, &whole, c->probabilities + (token - tile->first),
                             c->score_stride, token, true, &weights);
     weighing.token = 0; /* where the probabilities begin */
-    tqk_find_factors_avx512(&weighing, true, 0, 4);
-    if (rows == 8) {
-        tqk_find_factors_avx512(&weighing, true, 4, 4);
-        accumulate_8(b, &weighing, c->states, c->state_bytes, source);
-    } else {
+    if (stacked) {
+        tqk_find_factors_avx512(&weighing, true, 0, rows);
         tqk_pad_weights_amx(b.left);
-        accumulate_4(b, &weighing, c->states, c->state_bytes, source);
+        accumulate_4(b, &weighing, c->states, c->state_bytes, rows, source);
+    } else {
+        tqk_find_factors_avx512(&weighing, true, 0, 4);
+        tqk_find_factors_avx512(&weighing, true, rows - 4, 4);
+        accumulate_8(b, &weighing, c->states, c->state_bytes, rows, source);
     }
 }
 
-/* Functions of their own, so that each has all registers. */
+/* Functions of their own, so that each has all registers: for 3, 4, 8, and between them. */
 typedef void block_fn(const struct call *c, uint32_t token);
-#define BLOCK(name, rows, source, every)                                               \
+#define BLOCK(name, rows, stacked, source, every)                                      \
     static __attribute__((noinline)) void name(const struct call *c, uint32_t token) { \
-        accumulate(c, token, rows, source, every);                                     \
+        accumulate(c, token, rows, stacked, source, every);                            \
     }
-#define ACCUMULATE(format, source)                                                  \
-    BLOCK(few_##format##_4, 4, source, 0)                                           \
-    BLOCK(few_##format##_8, 8, source, 0)                                           \
-    BLOCK(every_##format##_4, 4, source, 1)                                         \
-    BLOCK(every_##format##_8, 8, source, 1)                                         \
-    TQK_ACCUMULATE_BLOCKS_AMX(format) {                                             \
-        static block_fn *const by[2][2] = {{few_##format##_4, every_##format##_4},  \
-                                           {few_##format##_8, every_##format##_8}}; \
-        const struct call c = {                                                     \
-            v, tile, probabilities, states, state_bytes, scratch, score_stride};    \
-        const bool every = tqk_every_line_amx(&v->layout, tile, n_rows);            \
-        for (uint32_t token = tile->first; token < tile->last; token += TOKENS)     \
-            by[n_rows / 8][every](&c, token);                                       \
+#define ACCUMULATE(format, source, STACKED, PLAIN)                                      \
+    STACKED(BLOCK, block_fn, format##_3, 3, true, source)                               \
+    STACKED(BLOCK, block_fn, format##_4, 4, true, source)                               \
+    PLAIN(BLOCK, block_fn, format##_some, c->n_rows, false, source)                     \
+    PLAIN(BLOCK, block_fn, format##_8, 8, false, source)                                \
+    TQK_ACCUMULATE_BLOCKS_AMX(format) {                                                 \
+        static block_fn *const *const by[TQK_BLOCK_ROWS_AMX + 1] = {NULL,               \
+                                                                    NULL,               \
+                                                                    NULL,               \
+                                                                    by_##format##_3,    \
+                                                                    by_##format##_4,    \
+                                                                    by_##format##_some, \
+                                                                    by_##format##_some, \
+                                                                    by_##format##_some, \
+                                                                    by_##format##_8};   \
+        const struct call c = {v,           tile,    probabilities, states,             \
+                               state_bytes, scratch, score_stride,  n_rows};            \
+        const bool every = tqk_every_line_amx(&v->layout, tile, n_rows);                \
+        for (uint32_t token = tile->first; token < tile->last; token += TOKENS)         \
+            by[n_rows][every](&c, token);                                               \
     }
-ACCUMULATE(lm4, TQK_LM4)
-ACCUMULATE(lm3, TQK_LM3)
-ACCUMULATE(lm2, TQK_LM2)
-ACCUMULATE(int8, TQK_INT8)
+ACCUMULATE(lm4, TQK_LM4, TQK_ALL_AMX, TQK_BOTH_AMX)
+ACCUMULATE(lm3, TQK_LM3, TQK_BOTH_AMX, TQK_BOTH_AMX)
+ACCUMULATE(lm2, TQK_LM2, TQK_BOTH_AMX, TQK_BOTH_AMX)
+ACCUMULATE(int8, TQK_INT8, TQK_ALL_AMX, TQK_ALL_AMX)

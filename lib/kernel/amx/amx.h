@@ -87,6 +87,14 @@ static inline bool tqk_every_line_amx(const struct tqi_layout *l, const struct t
     return !tile->after || l->bits == 8 || (l->bits == 4 && n_rows <= TQK_STACK_ROWS_AMX);
 }
 
+/* by_<name>[asks for every line], of functions of type `of` that make(name, .., every) makes: ALL
+ * where the answer above is always the same, which needs but one. */
+#define TQK_ALL_AMX(make, of, name, ...) \
+    make(every_##name, __VA_ARGS__, 1) static of *const by_##name[2] = {every_##name, every_##name};
+#define TQK_BOTH_AMX(make, of, name, ...)  \
+    make(few_##name, __VA_ARGS__, 0) make( \
+        every_##name, __VA_ARGS__, 1) static of *const by_##name[2] = {few_##name, every_##name};
+
 /* Accumulate for what most calls are, and whether a call is that. */
 bool tqk_is_blocks_amx(const struct tqi_rows *v, const struct tqi_tile *tile, uint32_t n_rows);
 #define TQK_ACCUMULATE_BLOCKS_AMX(format)                                                  \

@@ -216,7 +216,7 @@ TQK_INLINE void score_few(const struct job *j, const struct tqk_product_amx *p,
         put(j, done.taken, 0, p->n_rows, p->sums + done.taken % 2 * TQK_TILE_AMX);
 }
 
-/* ---- whole pages of 64 tokens, head dim 128, 4 or 8 rows ------------------------------------ */
+/* ---- whole pages of 64 tokens, head dim 128, 3 to 8 rows ------------------------------------ */
 
 enum { PAGE_TOKENS = 64, PAGE_DIM = 128, PAGE_STEPS = PAGE_DIM / TQK_LINE_AMX };
 
@@ -228,6 +228,7 @@ struct page {
     const uint8_t *queries;
     float *scores; /* rows PAGE_TOKENS apart */
     uint8_t *scratch;
+    uint32_t n_rows;
 };
 
 TQK_INLINE const struct tqk_query_avx512 *query_of_page(const void *queries, uint32_t r) {
@@ -240,7 +241,8 @@ static bool is_page(const struct tqi_layout *l, const struct tqi_tile *tile, con
                     uint32_t n_rows, uint32_t score_stride) {
     const float limit = 0x1p80f;
     if (l->dim_pad != PAGE_DIM || l->tokens != PAGE_TOKENS || tile->first != 0 ||
-        tile->last != PAGE_TOKENS || score_stride != PAGE_TOKENS || (n_rows != 4 && n_rows != 8))
+        tile->last != PAGE_TOKENS || score_stride != PAGE_TOKENS || n_rows < 3 ||
+        n_rows > TQK_BLOCK_ROWS_AMX)
         return false;
     for (uint32_t r = 0; r < n_rows; r++)
         if (!(query_of_page(queries, r)->scale <= limit))
@@ -255,6 +257,8 @@ TQK_INLINE void put_page(const struct page *p, uint32_t rows, uint32_t column,
     const __m512 gain = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)gains));
     TQK_UNROLL
     for (uint32_t r = 0; r < rows; r++) {
+        if (r >= p->n_rows)
+            return;
         float *to = p->scores + (size_t)r * PAGE_TOKENS + (size_t)column * 16;
         __m512 s = product_of(query_of_page(p->queries, r), sums, r);
         _mm512_storeu_ps(to, _mm512_mul_ps(s, gain));
@@ -309,27 +313,23 @@ TQK_INLINE void score_page(const struct page *p, enum tqk_source_avx512 source, 
     put_page(p, rows, columns - 1, sums + TQK_TILE_AMX);
 }
 
-/* Functions of their own, so that each has all registers. */
-#define PAGE(format, source, rows, every)                                              \
-    static __attribute__((noinline)) void page_##format##_##rows##_##every(            \
-        const struct tqi_rows *k, const struct tqi_tile *tile, const uint8_t *queries, \
-        float *scores, uint8_t *scratch) {                                             \
-        const struct page p = {k, tile, queries, scores, scratch};                     \
-        score_page(&p, source, rows, every);                                           \
+/* Functions of their own, so that each has all registers: for 4, 8, and others. */
+typedef void page_fn(const struct page *p);
+#define PAGE(name, rows, n, source, every)                                                \
+    static __attribute__((noinline)) void name(const struct page *of) {                   \
+        const struct page p = {of->k, of->tile, of->queries, of->scores, of->scratch, n}; \
+        score_page(&p, source, rows, every);                                              \
     }
-#define PAGES(format, source)                                                                \
-    PAGE(format, source, 4, 0)                                                               \
-    PAGE(format, source, 4, 1)                                                               \
-    PAGE(format, source, 8, 0)                                                               \
-    PAGE(format, source, 8, 1)                                                               \
-    static page_fn *const page_##format[2][2] = {{page_##format##_4_0, page_##format##_4_1}, \
-                                                 {page_##format##_8_0, page_##format##_8_1}};
-typedef void page_fn(const struct tqi_rows *k, const struct tqi_tile *tile, const uint8_t *queries,
-                     float *scores, uint8_t *scratch);
-PAGES(lm4, TQK_LM4)
-PAGES(lm3, TQK_LM3)
-PAGES(lm2, TQK_LM2)
-PAGES(int8, TQK_INT8)
+#define PAGES(format, source, FOUR, MORE)                                                \
+    FOUR(PAGE, page_fn, format##_4, 4, 4, source)                                        \
+    MORE(PAGE, page_fn, format##_some, 8, of->n_rows, source)                            \
+    MORE(PAGE, page_fn, format##_8, 8, 8, source)                                        \
+    static page_fn *const *const page_##format[] = {by_##format##_4, by_##format##_some, \
+                                                    by_##format##_8};
+PAGES(lm4, TQK_LM4, TQK_ALL_AMX, TQK_BOTH_AMX)
+PAGES(lm3, TQK_LM3, TQK_BOTH_AMX, TQK_BOTH_AMX)
+PAGES(lm2, TQK_LM2, TQK_BOTH_AMX, TQK_BOTH_AMX)
+PAGES(int8, TQK_INT8, TQK_ALL_AMX, TQK_ALL_AMX)
 
 /* ---- any number ---------------------------------------------------------------------------- */
 
@@ -387,9 +387,10 @@ static void score(const struct tqi_rows *k, const struct kernels *by, const stru
                                   const void *queries, uint32_t n_rows, uint32_t score_stride, \
                                   void *scores, void *scratch) {                               \
         static const struct kernels by = {few_##format, decode_##format};                      \
+        const struct page p = {k, tile, queries, scores, scratch, n_rows};                     \
         if (is_page(&k->layout, tile, queries, n_rows, score_stride))                          \
-            page_##format[n_rows / 8][tqk_every_line_amx(&k->layout, tile, n_rows)](           \
-                k, tile, queries, scores, scratch);                                            \
+            page_##format[n_rows == 8 ? 2 : n_rows != 4]                                       \
+                         [tqk_every_line_amx(&k->layout, tile, n_rows)](&p);                   \
         else                                                                                   \
             score(k, &by, tile, queries, n_rows, score_stride, scores, scratch);               \
     }

@@ -111,8 +111,8 @@ TQK_INLINE void tqk_find_factors_avx512(struct tqk_weighing_avx512 *j, bool whol
     for (uint32_t r = n; r < 4; r++) {
         most[r] = most[r % n];
     }
-    _mm512_store_ps(j->factor + (size_t)4 * row,
-                    tqk_factor_of_avx512(tqk_largest_of_4_avx512(most)));
+    _mm512_storeu_ps(j->factor + (size_t)4 * row,
+                     tqk_factor_of_avx512(tqk_largest_of_4_avx512(most)));
 }
 
 /* Weights as the low 16 bits of words, in two planes of bytes; without shuffles up to the last,
@@ -136,7 +136,7 @@ TQK_INLINE void tqk_put_scales_avx512(const struct tqk_weighing_avx512 *j, uint3
     const __m512i pick = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
     const __m128 unit = _mm_set1_ps((float)(1 / (TQK_VALUE_UNIT * (double)TQK_GAIN_ROOM_AVX512)));
     struct tqk_weights_avx512 *to = j->weights;
-    __m512 factors = _mm512_load_ps(j->factor + (size_t)4 * row);
+    __m512 factors = _mm512_loadu_ps(j->factor + (size_t)4 * row);
     __m128 factor = _mm512_castps512_ps128(_mm512_permutexvar_ps(pick, factors));
     __mmask8 some = _mm_cmp_ps_mask(factor, _mm_setzero_ps(), _CMP_GT_OQ);
     _mm_storeu_ps(to->scale + row, _mm_maskz_div_ps(some, unit, factor));
