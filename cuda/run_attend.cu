@@ -51,6 +51,16 @@ static tq_status shape_block(const State *s, const FastKernel *kernel, FastJob *
     return tqi_fail(TQ_ERR_INTERNAL, "%s: a page does not fit into shared memory", kernel->name);
 }
 
+/* What is asked for of a worker's pages while its queries are being prepared, as measured
+ * (docs/PERFORMANCE.md, "Launches"): a page, or as many as make 8 KB. Formats with larger pages
+ * wait for memory longer than they compute, and use more. */
+static uint32_t bytes_ahead(const Pages &pages) {
+    const uint32_t least = 8 << 10, large = 12 << 10, most = 20 << 10;
+    if (pages.blob_bytes >= large)
+        return most;
+    return pages.blob_bytes < least ? least : pages.blob_bytes;
+}
+
 static tq_status fill_fast(const State *s, const Room *room, const LayerState *layer,
                            const FastKernel *kernel, FastJob *job) {
     job->call.item_rows = kernel->heads;
@@ -59,6 +69,8 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     job->page_bytes = (uint32_t)job->call.pages.page_bytes;
     job->k_step = step_of(job->call.k);
     memcpy(job->table, layer->table, sizeof job->table);
+    job->power[0] = 16;
+    job->power[1] = 256;
     if (job->call.softcap != 0) {
         job->cap = (float)(job->call.softcap * 1.4426950408889634);
         job->cap_rate = (float)(2 / job->call.softcap);
@@ -69,6 +81,7 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     job->q_sketch = room->q_sketch;
     job->arrived = room->arrived;
     job->shared_limit = s->shared_limit;
+    job->ahead = s->overlap ? bytes_ahead(job->call.pages) : 0;
     job->planes = is_native(kernel->arithmetic);
     return shape_block(s, kernel, job);
 }
@@ -84,7 +97,7 @@ static void fill_way(const tqi_attend_call &call, const FastKernel *fast, const 
     way->causal = job.call.causal;
     way->fixed = call.invariant != 0;
     way->whole = job.whole;
-    way->pairs = fast && fast->pairs;
+    way->turn = fast ? fast->turn : 1;
     way->window = job.call.window;
 }
 

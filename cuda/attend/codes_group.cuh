@@ -15,6 +15,7 @@ namespace tqi {
 /* Shared memory of a warpgroup beside its slots. */
 template <int NT, int D, int PAGES> struct CodesRoom {
     static constexpr uint32_t query_block = D * 8; /* bytes of a block of columns */
+    static constexpr uint32_t sums = 0;            /* at the end, where the queries were */
     static constexpr uint32_t weights = NT * query_block;
     static constexpr uint32_t weights_block = PAGES * FAST_TOKENS * 8;
     static constexpr uint32_t outputs = weights + NT * weights_block;
@@ -22,12 +23,12 @@ template <int NT, int D, int PAGES> struct CodesRoom {
     static constexpr uint32_t outputs_bytes = PAGES == 4 ? NT * D * 16 : 0;
     static constexpr uint32_t maxima = outputs + outputs_bytes; /* of rows, then of gains */
     static constexpr uint32_t factors = maxima + (4 * NT + 1) * 16;
-    static constexpr uint32_t sums = factors + 4 * NT * 16;
-    static constexpr uint32_t edges = sums + 4 * NT * 32;
+    static constexpr uint32_t edges = factors + 4 * NT * 12;
     static constexpr uint32_t fetch = edges + EdgeRecord<4 * NT>::bytes;
     static constexpr uint32_t barrier = fetch + sizeof(FetchState<PAGES>);
     static constexpr uint32_t rows = barrier + 8;
     static constexpr uint32_t rest = (rows + 4 * NT * 12 + 15) / 16 * 16;
+    static constexpr uint32_t walk = rest + 24; /* stride of tiles, number of whole ones */
     static constexpr uint32_t bytes = (rest + 32 + 127) / 128 * 128;
 };
 
@@ -40,12 +41,10 @@ template <int NT, int D, int PAGES> struct CodesGroup {
 
     Group group;
     uint32_t room; /* address */
-    uint32_t turn; /* of the barrier: its phase */
 
     TQI_INLINE void enter(const Group &g, uint32_t address) {
         group = g;
         room = address;
-        turn = 0;
         if (g.thread == 0)
             init_warps_barrier(room + Room::barrier);
     }
@@ -125,10 +124,9 @@ template <int NT, int D, int PAGES> struct CodesGroup {
     }
 
     /* Maxima over both pages: of the lane's row, and of the gains of values. */
-    TQI_INLINE float pages_max(float &gain) {
+    TQI_INLINE float pages_max(uint32_t phase, float &gain) const {
         const uint32_t maxima = room + Room::maxima, lane = group.lane;
-        barrier_wait(room + Room::barrier, turn);
-        turn ^= 1;
+        barrier_wait(room + Room::barrier, phase);
         gain = largest(load_shared16(maxima + HEADS * 16));
         return largest(load_shared16(maxima + lane % HEADS * 16));
     }

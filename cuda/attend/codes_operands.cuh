@@ -5,7 +5,8 @@
  *     keys    of two pages: page w / 2, group r = w % 2; of four: page w, both groups;
  *             tokens 32 r + 4 g + 2 b and the next, products b = 0 and 1
  *     values  dims (D/8) g + 4 x + y: x = w (and w + 4), y = 2 (m % 2) and the next; where 3-bit
- *             words come in sets over x, y = w, x = 2 m and the next; products m = 0 .. D/64 - 1
+ *             words come in sets over x, dims (D/8) (2 w + g % 2) + 4 x + g / 2, x = 2 m and the
+ *             next, so that a load meets all banks; products m = 0 .. D/64 - 1
  *
  * so that the weights of warp w are those of step w of the second product, 32 tokens, or of steps
  * 2 w and 2 w + 1.
@@ -75,7 +76,8 @@ template <int VF, int M, int BASE> struct ValueWords {
     }
 };
 
-/* Words y = warp of all x and both groups of tokens, set by set. */
+/* Words of all x and both groups of tokens, set by set: lane 4 g + t has word y = g / 2 of what
+ * belongs to dims (D/8) (2 warp + g % 2) and behind. */
 template <int M, int BASE> struct ValueWords<TQ_FORMAT_LM3, M, BASE> {
     static_assert(M == 2, "a set is a group of tokens");
     uint32_t w[2][GROUPS][3];
@@ -84,7 +86,9 @@ template <int M, int BASE> struct ValueWords<TQ_FORMAT_LM3, M, BASE> {
 #pragma unroll
         for (int i = 0; i < 2 * GROUPS; i++) {
             const Slot &s = i / GROUPS ? second : first;
-            const uint32_t from = s.address + s.lane16 + BASE + 4 * warp;
+            const uint32_t lane = s.lane16 / 16;
+            const uint32_t from =
+                s.address + BASE + 128 * warp + lane / 4 % 2 * 64 + lane % 4 * 16 + lane / 8 * 4;
 #pragma unroll
             for (int p = 0; p < 3; p++)
                 w[i / GROUPS][i % GROUPS][p] =

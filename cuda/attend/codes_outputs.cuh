@@ -13,13 +13,14 @@ namespace tqi {
 #if TQI_WGMMA
 
 template <int VF, int NT_, int D_, int PAGES> struct CodesOutputs : CodesGroup<NT_, D_, PAGES> {
-    static constexpr int NT = NT_, D = D_, M = D / 64;
+    static constexpr int NT = NT_, D = D_, M = D / 64, HEADS = 4 * NT;
     static constexpr bool SETS = values_in_sets(VF);
-    static constexpr bool PARKED = CodesRoom<NT_, D_, PAGES>::outputs_bytes != 0;
     using Room = CodesRoom<NT, D, PAGES>;
     using Warps = CodesGroup<NT, D, PAGES>;
+    static constexpr bool PARKED = Room::outputs_bytes != 0;
     using Warps::group, Warps::room, Warps::of_row;
 
+    uint32_t high; /* 256, by way of the job: see multiply_add() */
     float sum[NT], bias[NT];
     float acc[PARKED ? 1 : NT * M / 2][4]; /* outputs, unless they are in shared memory */
     float top;                             /* of the lane's own row: its maximum */
@@ -39,8 +40,8 @@ template <int VF, int NT_, int D_, int PAGES> struct CodesOutputs : CodesGroup<N
     }
 
     /* 256 high + low: sums of 256 dims, or of the tokens of a turn, stay below 2^31. */
-    TQI_INLINE static int joined(const int *c) {
-        return c[0] * 256 + c[1];
+    TQI_INLINE int joined(const int *c) const {
+        return (int)multiply_add(c[0], high, c[1]);
     }
 
     /* What the pages leave with every row. */
@@ -49,35 +50,50 @@ template <int VF, int NT_, int D_, int PAGES> struct CodesOutputs : CodesGroup<N
         bool moved; /* some row has a new maximum */
     };
 
-    /* Factors of row 4 nt + t: of the old, of sums, of sums of integers. */
-    TQI_INLINE float4 factor_of(int nt) const {
-        uint4 f = load_shared16(room + Room::factors + (nt * 4 + group.lane % 4) * 16);
-        return make_float4(__uint_as_float(f.x), __uint_as_float(f.y), __uint_as_float(f.z), 0);
+    /* Factors: of all that the lane's own row had before, of the turn's sums, of its sums of
+     * integers. */
+    TQI_INLINE void leave_factors(float old, float sums, float integers) const {
+        const uint32_t at = room + Room::factors + group.lane * 8;
+        store_shared8(at, (uint64_t)__float_as_uint(integers) << 32 | __float_as_uint(sums));
+        store_shared4(room + Room::factors + HEADS * 8 + group.lane * 4, __float_as_uint(old));
+    }
+    /* Those of row 4 nt + t. */
+    TQI_INLINE float2 factors_of(int nt) const {
+        const uint2 f = load_shared8(room + Room::factors + (nt * 4 + group.lane % 4) * 8);
+        return make_float2(__uint_as_float(f.x), __uint_as_float(f.y));
+    }
+    TQI_INLINE float factor_of_old(int nt) const {
+        return __uint_as_float(
+            load_shared4(room + Room::factors + HEADS * 8 + (nt * 4 + group.lane % 4) * 4));
+    }
+
+    TQI_INLINE static void load4(uint32_t at, float x[4]) {
+        const uint4 w = load_shared16(at);
+        x[0] = __uint_as_float(w.x);
+        x[1] = __uint_as_float(w.y);
+        x[2] = __uint_as_float(w.z);
+        x[3] = __uint_as_float(w.w);
     }
 
     TQI_INLINE void add_sums(const Weighed &w, float unit[NT]) {
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            const float4 factor = factor_of(nt);
-            unit[nt] = factor.z;
-            sum[nt] = fmaf(sum[nt], factor.x, w.total[nt] * factor.y);
+            const float2 factor = factors_of(nt);
+            unit[nt] = factor.y;
+            sum[nt] = fmaf(w.total[nt], factor.x, sum[nt]);
             if constexpr (has_half(VF))
-                bias[nt] = fmaf(bias[nt], factor.x, w.integers[nt] * factor.z);
+                bias[nt] = fmaf(w.integers[nt], factor.y, bias[nt]);
         }
     }
 
     /* Outputs so far of rows 8 n + t and 8 n + 4 + t, two dims of each, of product m: i is
      * m NT/2 + n. */
     TQI_INLINE uint32_t outputs_at(int i) const {
-        return room + Room::outputs + i * 2048 + group.thread * 16;
+        return room + Room::outputs + i * 2048 + group.warp * 512 + group.lane * 16;
     }
     TQI_INLINE void load_outputs(int i, float x[4]) const {
         if constexpr (PARKED) {
-            const uint4 w = load_shared16(outputs_at(i));
-            x[0] = __uint_as_float(w.x);
-            x[1] = __uint_as_float(w.y);
-            x[2] = __uint_as_float(w.z);
-            x[3] = __uint_as_float(w.w);
+            load4(outputs_at(i), x);
         } else {
 #pragma unroll
             for (int e = 0; e < 4; e++)
@@ -93,15 +109,22 @@ template <int VF, int NT_, int D_, int PAGES> struct CodesOutputs : CodesGroup<N
                 acc[i][e] = x[e];
     }
 
-    /* By the factors of the old: where a maximum has moved. */
-    TQI_INLINE void scale_outputs() {
+    /* Where a maximum has moved. */
+    TQI_INLINE void scale_old() {
+        float by[NT];
+#pragma unroll
+        for (int nt = 0; nt < NT; nt++) {
+            by[nt] = factor_of_old(nt);
+            sum[nt] *= by[nt];
+            bias[nt] *= by[nt];
+        }
 #pragma unroll
         for (int i = 0; i < NT * M / 2; i++) {
             float x[4];
             load_outputs(i, x);
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                x[e] *= factor_of(i % (NT / 2) * 2 + e / 2).x;
+                x[e] *= by[i % (NT / 2) * 2 + e / 2];
             keep_outputs(i, x);
         }
     }
@@ -161,7 +184,7 @@ template <int VF, int NT_, int D_, int PAGES> struct CodesOutputs : CodesGroup<N
             load_outputs(i, out[i]);
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            float *row = to + (nt * 4 + t) * D + g * (D / 8);
+            float *row = to + (nt * 4 + t) * D + (SETS ? 2 * group.warp + g % 2 : g) * (D / 8);
             auto value = [&](int m, int e) {
                 return (out[m * NT / 2 + nt / 2][nt % 2 * 2 + e] + bias[nt]) * factor[nt];
             };
@@ -170,7 +193,7 @@ template <int VF, int NT_, int D_, int PAGES> struct CodesOutputs : CodesGroup<N
                 if constexpr (SETS) {
 #pragma unroll
                     for (int e = 0; e < 4; e++)
-                        row[4 * (2 * m + e) + group.warp] = value(m + e / 2, e % 2);
+                        row[4 * (2 * m + e) + g / 2] = value(m + e / 2, e % 2);
                 } else {
                     *(float4 *)(row + 4 * (group.warp + 2 * m)) =
                         make_float4(value(m, 0), value(m, 1), value(m + 1, 0), value(m + 1, 1));

@@ -60,8 +60,11 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
     TQI_INLINE void setup(const FastJob &job, const Group &g, uint32_t address) {
         const uint32_t one = in_register(0x3c003c00u);
         this->enter(g, address);
-        k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1]), one};
-        v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1]), one};
+        this->high = job.power[1];
+        k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1]), one,
+                            job.power[0]};
+        v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1]), one,
+                            job.power[0]};
     }
 
     /* Pages of the group: work's from tile `first` on, `step` apart. */
@@ -172,8 +175,9 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
                 vn[i] = 0; /* slots without a token hold anything */
     }
 
-    TQI_INLINE void weigh(const float score[NT][S], float vn[S], bool edge, Weighed &w) {
-        float gain, m = this->pages_max(gain);
+    TQI_INLINE void weigh(const float score[NT][S], float vn[S], bool edge, uint32_t phase,
+                          Weighed &w) {
+        float gain, m = this->pages_max(phase, gain);
         m *= __uint_as_float(load_shared4(this->row_scale(group.lane % HEADS, edge)));
         m = fmaxf(m, TQI_NO_MAXIMUM); /* no token is seen */
         gain = fmaxf(gain, 2e-34f);   /* keeps the reciprocal finite */
@@ -181,7 +185,7 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
         const float joint = fmaxf(top, m), beta = exp2_fast(m - joint);
         const float alpha = exp2_fast(top - joint), scale = beta * v_unit;
         if (group.warp == 0 && group.lane < HEADS)
-            store_shared16(room + Room::factors + group.lane * 16, alpha, beta, scale, 0);
+            this->leave_factors(alpha, beta, scale);
         top = joint;
         w.moved = __any_sync(~0u, alpha != 1);
 #pragma unroll
@@ -199,9 +203,11 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
         }
     }
 
+    /* The sum that the half of values is multiplied with is that of weights before they are
+     * rounded: what rounding does to the outputs is hundreds of times more. */
     TQI_INLINE void weigh_row(const float score[S], const float vn[S], float by, float row, int nt,
                               int at, uint32_t words[R][4], Weighed &w) {
-        uint32_t integers = 0;
+        w.integers[nt] = 0;
 #pragma unroll
         for (int r = 0; r < R; r++) {
             uint32_t x[4];
@@ -210,14 +216,12 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
                 float e = exp2_fast(fmaf(score[4 * r + i], by, -row));
                 w.total[nt] = r + i ? w.total[nt] + e : e;
                 x[i] = __float_as_uint(fmaf(e, vn[4 * r + i], 8388608.0f));
+                if (has_half(VF))
+                    w.integers[nt] = fmaf(e, vn[4 * r + i], w.integers[nt]);
             }
-            if constexpr (has_half(VF))
-                integers += x[0] + x[1] + x[2] + x[3];
             words[r][2 * at] = prmt(x[0], x[1], 0x4051);
             words[r][2 * at + 1] = prmt(x[2], x[3], 0x4051);
         }
-        if constexpr (has_half(VF))
-            w.integers[nt] = float(int(integers - S * 0x4b000000u));
     }
 
     /* ---- values ------------------------------------------------------------------------------ */
@@ -265,7 +269,7 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
         else
             decode();
         this->hide_room();
-        weigh(score, vn, edge, w);
+        weigh(score, vn, edge, ring.turn(), w);
         if (R == 2)
             words.operands(v_table, 1, a[1]);
         this->hide_room();
@@ -277,9 +281,9 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
         static_assert(M == 2, "");
         begin_values(0, a[0], d[0]);
         begin_values(0, a[1], d[1]);
-        this->add_sums(w, unit);
         if (w.moved) /* else the factor of the old is 1 */
-            this->scale_outputs();
+            this->scale_old();
+        this->add_sums(w, unit);
         if constexpr (R == 2) {
             ring.wait_values(1);
             words.load(page_of(first, 2), page_of(first, 3), group.warp);

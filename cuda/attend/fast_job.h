@@ -20,8 +20,10 @@ struct FastJob {
     uint32_t whole;        /* the stream kernel prepares and merges by itself */
     uint32_t *arrived;     /* [item] whole: blocks that have left their piece */
     uint32_t page_bytes;   /* of call.pages, in 32 bits */
+    uint32_t ahead;        /* of a worker's first pages: prepare asks the second cache for them */
     float k_step;          /* of the integers of K, 1 for float formats */
     uint32_t table[2][2];  /* K, V: values of the book as bytes */
+    uint32_t power[2];     /* 16, 256: for multiply_add() */
     float cap, cap_rate;   /* softcap in powers of two, 0 = none; 2 / softcap */
     /* Workspace: */
     uint32_t *fragments;   /* [item, whole: block][NT, e4m3: query_blocks(NT)][word][lane] */
@@ -52,7 +54,7 @@ struct FastKernel {
      * the place of a warp. */
     uint32_t warps, slots;
     uint32_t whole; /* can do without prepare and merge, by itself, for few items */
-    uint32_t pairs; /* a warp takes two pages at a time */
+    uint32_t turn;  /* pages that a warp takes at a time, whole launches aside */
     const char *name;
     uint32_t blob_bytes;
     /* Shared memory of a block. */

@@ -100,7 +100,7 @@ template <int PAGES> struct FetchTurns {
             return;
         ring.take = state->take;
         ring.phase = state->phase;
-        ring.ask(state->next, job.page_bytes);
+        ring.template ask<false>(state->next, job.page_bytes);
         state->take = ring.take;
         state->phase = ring.phase;
         state->walk.take(job, state->next);
@@ -112,13 +112,13 @@ struct Produced {
     template <class R> TQI_INLINE void request(const FastJob &, const R &) const {}
 };
 
-/* All pages of a worker, each as soon as a slot is free, by one thread. */
+/* All pages of a worker, each as soon as a slot is free, by one warp. */
 template <int PAGES, class R> TQI_INLINE void produce(const FastJob &job, PageWalk walk, R &ring) {
     PageTurn<PAGES> turn, next;
     walk.take(job, turn);
     while (turn.n) {
         walk.take(job, next);
-        ring.ask(turn, job.page_bytes);
+        ring.template ask<true>(turn, job.page_bytes);
         turn = next;
     }
 }

@@ -20,10 +20,11 @@ template <class T> TQI_INLINE EdgeRecord<T::HEADS> edges_of(const T &t) {
     return EdgeRecord<T::HEADS>{t.room + T::Room::edges};
 }
 
-/* s: the item's segment; at: the item, or the block that has prepared it. */
+/* s: the item's segment; at: the item, or the block that has prepared it; stride: of the group's
+ * tiles. */
 template <class T>
 TQI_INLINE void load_query(const FastJob &job, const Item &i, const tqi_segment &s, uint32_t at,
-                           T &t) {
+                           uint32_t stride, T &t) {
     constexpr uint32_t blocks = T::QUERY_BLOCKS, block_words = T::Room::query_block / 4;
     const uint32_t *from = job.fragments + (uint64_t)at * blocks * block_words;
     t.group.sync(); /* the last item's are not read any more */
@@ -33,9 +34,12 @@ TQI_INLINE void load_query(const FastJob &job, const Item &i, const tqi_segment 
     }
     t.set_rows(job, at * T::HEADS, i.rows.n_rows - 1);
     t.clear();
-    if constexpr (T::RECORDS)
+    if constexpr (T::RECORDS) {
         if (t.group.warp == 0)
             edges_of(t).keep(job, i, s, at, t.group.lane);
+        if (t.group.thread == 0)
+            store_shared8(t.room + T::Room::walk, (uint64_t)i.n_full << 32 | stride);
+    }
     publish_stores();
     t.group.sync();
 }
@@ -66,21 +70,25 @@ TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t at, uint32_t
 /* The same of codes, several pages at a time. */
 template <int KF, int VF, int NT, int D, int PAGES, int SLOTS, class R, class F>
 TQI_INLINE void consume(const FastJob &job, const Item &i, uint32_t, uint32_t tile, uint32_t n,
-                        uint32_t stride, R &ring, F &fetch,
-                        CodesTile<KF, VF, NT, D, PAGES, SLOTS> &t) {
-    const uint32_t n_full = same_in_warp(i.n_full), first_full = same_in_warp(i.first_full);
+                        uint32_t, R &ring, F &fetch, CodesTile<KF, VF, NT, D, PAGES, SLOTS> &t) {
+    using Room = typename CodesTile<KF, VF, NT, D, PAGES, SLOTS>::Room;
+    const uint32_t first_full = same_in_warp(i.first_full);
     tile = same_in_warp(tile + i.first_tile -
                         first_full); /* wraps around before the first whole one */
-    for (n = same_in_warp(n); n; tile += PAGES * stride) {
-        const uint32_t here = min(n, (uint32_t)PAGES), last = tile + (PAGES - 1) * stride;
+    for (n = same_in_warp(n); n;) {
         t.hide_room();
+        /* The stride, the number of whole tiles: the loop has no registers for them. */
+        const uint2 walk = load_shared8(t.room + Room::walk);
+        const uint32_t here = min(n, (uint32_t)PAGES), from = tile;
+        const uint32_t last = from + (PAGES - 1) * walk.x;
         auto edge = [&] {
             const uint32_t own = t.group.warp * PAGES / GROUP_WARPS;
-            auto e =
-                edges_of(t).template edge<NT>(job, tile + own * stride + first_full, t.group.lane);
+            const uint32_t by = load_shared4(t.room + Room::walk);
+            auto e = edges_of(t).template edge<NT>(job, from + own * by + first_full, t.group.lane);
             return own < here ? e : nothing_of(e);
         };
-        t.pages(ring.slot(), here < PAGES || tile >= n_full || last >= n_full, edge, ring);
+        tile = last + walk.x;
+        t.pages(ring.slot(), here < PAGES || from >= walk.y || last >= walk.y, edge, ring);
         ring.step();
         fetch.request(job, ring);
         n -= here;
@@ -137,7 +145,7 @@ TQI_INLINE bool run_groups(const FastJob &job, uint32_t worker, const tqi_work &
         }
         if (n || by_block) {
             rest.keep(t.group, kept);
-            load_query(job, i, s, i.index, t);
+            load_query(job, i, s, i.index, stride, t);
             consume(job, i, i.index, tile, n, stride, ring, fetch, t);
             rest = Rest::kept(kept);
         }
@@ -200,14 +208,13 @@ TQI_INLINE void produce_all(const FastJob &job, const GroupMemory<T> &memory, co
     const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
     for (uint32_t worker = by_block ? blockIdx.x : blockIdx.x * job.warps + group;
          worker < division.n_workers; worker += step) {
-        if (group < job.warps && g.lane == 0) {
+        if (group < job.warps) {
             const tqi_work work = fresh(&job.call.schedule.work[worker]);
             produce<S::PAGES>(job,
                               PageWalk(job, work, fresh(&job.call.step.head->table),
                                        by_block ? group : 0, by_block ? job.warps : 1),
                               ring);
         }
-        __syncwarp();
         if (by_block)
             __syncthreads(); /* the slots held accumulators */
     }
@@ -297,7 +304,7 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     if (at >= division.n_workers)
         return;
     prepare_item<T>(job, i, s, warp, g.lane, row, job, at);
-    load_query(job, i, s, at, t);
+    load_query(job, i, s, at, job.warps, t);
     const uint32_t n = g.index < work.n_tiles ? (work.n_tiles - g.index - 1) / job.warps + 1 : 0;
     consume(job, i, at, work.tile + g.index, n, job.warps, ring, fetch, t);
     const uint32_t most = (work.n_tiles + job.warps - 1) / job.warps;
@@ -363,7 +370,7 @@ template <class S, class W> size_t shared_of_either(uint32_t groups, uint32_t sl
                              groups,                                                           \
                              slots,                                                            \
                              is_whole(dim),                                                    \
-                             0,                                                                \
+                             shape::PAGES,                                                     \
                              "tqk_" #name,                                                     \
                              Blob<kf, vf, dim>::bytes,                                         \
                              shared_of_either<shape, whole_shape>,                             \

@@ -36,6 +36,14 @@ TQI_INLINE uint32_t high_half(uint32_t w, uint32_t one) {
     return r;
 }
 
+/* a b + c by the multipliers, which have time to spare. If the compiler knew b to be a power of two
+ * it would make shifts of it, work for the pipe of the byte permutes. */
+TQI_INLINE uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t r;
+    asm("mad.lo.u32 %0,%1,%2,%3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+
 TQI_INLINE float exp2_fast(float x) {
     float r;
     asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(r) : "f"(x));
@@ -171,6 +179,15 @@ TQI_INLINE void barrier_wait(uint32_t barrier, uint32_t parity) {
                  : "memory");
 }
 
+/* The same, seldom looking: up to so many nanoseconds apart, unless the barrier completes. */
+TQI_INLINE void barrier_wait_long(uint32_t barrier, uint32_t parity) {
+    asm volatile("{\n.reg .pred p;\nAGAIN_%=:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p,[%0],%1,%2;\n"
+                 "@p bra DONE_%=;\nbra AGAIN_%=;\nDONE_%=:\n}" ::"r"(barrier),
+                 "r"(parity), "r"(10000000)
+                 : "memory");
+}
+
 /* One lane of a whole warp. The compiler knows that it is one: where lane == 0 is asked for, it
  * moves the operands of a copy to uniform registers in a loop over lanes. */
 TQI_INLINE bool elected() {
@@ -196,6 +213,13 @@ TQI_INLINE void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
                  ".L2::cache_hint [%0],[%1],%2,[%3],%4;" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+                 : "memory");
+}
+
+/* Asks for a whole number of 16 bytes in the second cache. */
+TQI_INLINE void bulk_prefetch(const void *from, uint32_t bytes, uint64_t policy) {
+    asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0],%1,%2;" ::"l"(from),
+                 "r"(bytes), "l"(policy)
                  : "memory");
 }
 #endif

@@ -27,15 +27,47 @@ __device__ __forceinline__ bool rotated_row(const AttendJob &job, uint32_t warps
     return in;
 }
 
+/* The first pages of the workers, a lane a worker, on their way into the second cache: memory has
+ * nothing else to do until the queries are there. It does not matter what a page holds by now:
+ * kernels in front that write it write to that cache. */
+__device__ __forceinline__ void ask_for_pages(const FastJob &job, uint32_t lane) {
+#if TQI_BULK_COPY
+    const tqi_division division = fresh(job.call.schedule.share);
+    const uint32_t stride = division.by_block ? job.warps : 1; /* warps of a block share its item */
+    const uint32_t *table = fresh(&job.call.step.head->table);
+    const uint64_t policy = evict_first();
+    for (uint32_t i = lane * gridDim.x + blockIdx.x; i < division.n_workers * stride;
+         i += 32 * gridDim.x) {
+        const tqi_work work = fresh(&job.call.schedule.work[i / stride]);
+        const uint8_t *page0 =
+            job.call.pages.base + (uint64_t)work.kv_head * job.call.pages.blob_bytes;
+        uint32_t left = job.ahead;
+        for (uint32_t tile = i % stride; tile < work.here && left; tile += stride) {
+            const uint64_t id = __ldcg(table + work.ids + tile);
+            const uint32_t bytes = min(left, job.call.pages.blob_bytes);
+            bulk_prefetch(page0 + id * job.page_bytes, bytes, policy);
+            left -= bytes;
+        }
+    }
+#endif
+}
+
 template <class Row>
-__global__ void __launch_bounds__(512)
+__global__ void __launch_bounds__(544, 2)
     tqk_prepare_operands(const __grid_constant__ FastJob job, uint32_t row_bytes) {
     extern __shared__ float shared[];
+    const uint32_t warps = blockDim.x / 32 - (job.ahead != 0);
+    if (threadIdx.x / 32 == warps) { /* that of the pages */
+        ask_for_pages(job, threadIdx.x % 32);
+        wait_for_last_kernel();
+        allow_next_kernel();
+        return;
+    }
     Row row(threadIdx.x % 32, job.call.k.layout.dim,
             (float *)((uint8_t *)shared + threadIdx.x / 32 * row_bytes));
     RowPlace p;
     float shift;
-    bool in = rotated_row(job.call, blockDim.x / 32, &p, &shift, row);
+    bool in = rotated_row(job.call, warps, &p, &shift, row);
     if (in && row.lane == 0)
         store_shift(job.call, p, shift);
     to_operands(job, p, in, row);
@@ -82,8 +114,10 @@ LaunchShape shape_of(const AttendJob &job, const RowShape &r, cudaStream_t strea
 }
 
 template <class Row> tq_status run(const FastJob &job, RowShape r, cudaStream_t stream) {
-    return launch(tqk_prepare_operands<Row>, shape_of(job.call, r, stream), "tqk_prepare_operands",
-                  job, r.row_bytes);
+    LaunchShape shape = shape_of(job.call, r, stream);
+    if (job.ahead)
+        shape.threads += 32;
+    return launch(tqk_prepare_operands<Row>, shape, "tqk_prepare_operands", job, r.row_bytes);
 }
 
 } /* namespace */

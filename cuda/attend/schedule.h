@@ -9,8 +9,8 @@
  * and the pieces of an item are joined in order.
  *
  * Two ways to share the tiles out:
- *     row    the tiles of all items stand in a row that is cut evenly over the workers, at even
- *            tiles of an item where workers take two at a time
+ *     row    the tiles of all items stand in a row that is cut evenly over the workers, where
+ *            workers take several at a time between those of an item
  *     block  every item is cut into parts, a worker per part: few items, or results that
  *            must not depend on what else is in the batch
  */
@@ -53,7 +53,7 @@ struct tqi_way {
     uint32_t whole;  /* block way, and items without tiles have a part as well */
     uint32_t skips;  /* tiled segments, which prefill kernels take */
     uint32_t hides;  /* front and back of segments */
-    uint32_t pairs;  /* workers of the row way take two tiles of an item at a time */
+    uint32_t turn;   /* tiles of an item that workers of the row way take at a time; 0 = 1 */
     uint64_t window; /* last tokens that a query sees; 0 = all */
 };
 
@@ -219,21 +219,22 @@ TQI_BOTH uint32_t tqi_segment_of_item(const struct tqi_cut *cuts, uint32_t n, ui
     return low;
 }
 
-/* Whether shares begin at even tiles of an item, so that no worker has half a pair but at the end
- * of an item. */
-TQI_BOTH uint32_t tqi_pairs_up(const struct tqi_way *way, uint64_t total, uint32_t n_workers) {
-    return way->pairs && total >= 2 * (uint64_t)n_workers;
+/* Tiles that shares begin a multiple of from the beginning of an item, so that no worker takes
+ * fewer at a time but at the end of an item; every worker has some. */
+TQI_BOTH uint32_t tqi_turn_of(const struct tqi_way *way, uint64_t total, uint32_t n_workers) {
+    return way->turn && total >= way->turn * (uint64_t)n_workers ? way->turn : 1;
 }
 
 /* First tile of a worker in the row. */
 TQI_BOTH uint64_t tqi_row_begin(const struct tqi_way *way, const struct tqi_cut *cuts, uint32_t n,
                                 uint64_t total, uint32_t worker, uint32_t n_workers) {
     uint64_t begin = tqi_share_begin(total, worker, n_workers);
-    if (begin == total || !tqi_pairs_up(way, total, n_workers))
+    uint32_t turn = tqi_turn_of(way, total, n_workers);
+    if (begin == total || turn == 1)
         return begin;
     const struct tqi_cut *cut = &cuts[tqi_segment_of_tile(cuts, n, begin)];
     uint64_t inside = begin - cut->tiles_before;
-    return begin - (inside - tqi_divide(inside, cut->n_tiles) * cut->n_tiles) % 2;
+    return begin - (inside - tqi_divide(inside, cut->n_tiles) * cut->n_tiles) % turn;
 }
 
 /* Work of a worker of the row way; cuts are those of the segments from `first` on. Its ids are
@@ -293,9 +294,9 @@ TQI_BOTH struct tqi_pieces tqi_pieces_of(const struct tqi_way *way,
     if (cut->n_tiles == 0)
         return p;
     uint64_t begin = cut->tiles_before + (uint64_t)inside * cut->n_tiles;
-    /* who begins at the second tile of a pair has the first as well */
-    uint32_t second = cut->n_tiles > 1 && tqi_pairs_up(way, total, share->n_workers);
-    uint64_t first = tqi_share_of(begin + second, total, share->n_workers);
+    /* who begins within the first turn has all of it */
+    uint64_t turn = tqi_least(tqi_turn_of(way, total, share->n_workers), cut->n_tiles);
+    uint64_t first = tqi_share_of(begin + turn - 1, total, share->n_workers);
     uint64_t last = tqi_share_of(begin + cut->n_tiles - 1, total, share->n_workers);
     p.first = (uint32_t)first + item;
     p.n = (uint32_t)(last - first) + 1;

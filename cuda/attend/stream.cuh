@@ -310,7 +310,7 @@ tq_status run_stream(const FastJob &job, cudaStream_t stream) {
                              warps,                                               \
                              slots,                                               \
                              is_whole(dim),                                       \
-                             Tile<kf, vf, nt, dim>::PAGES == 2,                   \
+                             Tile<kf, vf, nt, dim>::PAGES,                        \
                              "tqk_" #name,                                        \
                              Blob<kf, vf, dim>::bytes,                            \
                              stream_shared<Tile<kf, vf, nt, dim>>,                \

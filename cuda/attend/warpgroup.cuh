@@ -134,13 +134,14 @@ template <class L, int PAGES, int SLOTS> struct TurnRing {
         g.sync();
     }
 
-    /* By one thread: the pages of a turn, every part as soon as its place is free. */
-    template <class P> TQI_INLINE void ask(const P &turn, uint32_t page_bytes) {
+    /* By one thread, or by a WARP, one lane of which asks: the pages of a turn, every part as soon
+     * as its place is free. */
+    template <bool WARP, class P> TQI_INLINE void ask(const P &turn, uint32_t page_bytes) {
         const uint64_t policy = evict_first();
-        barrier_wait(was_read(0), phase ^ 1);
+        wait_read<WARP>(0);
         if constexpr (APART) {
-            ask_parts(turn, page_bytes, policy);
-        } else {
+            ask_parts<WARP>(turn, page_bytes, policy);
+        } else if (asks<WARP>()) {
             expect_bytes(there(0), turn.n * L::bytes);
 #pragma unroll
             for (int i = 0; i < PAGES; i++)
@@ -149,17 +150,34 @@ template <class L, int PAGES, int SLOTS> struct TurnRing {
         step();
     }
 
-    template <class P>
+    /* One lane: the compiler then knows that the operands of copies are one lane's. */
+    template <bool WARP> TQI_INLINE static bool asks() {
+        return !WARP || elected();
+    }
+
+    /* A warp that has nothing else to do waits long. */
+    template <bool WARP> TQI_INLINE void wait_read(int part) const {
+        if constexpr (WARP)
+            barrier_wait_long(was_read(part), phase ^ 1);
+        else
+            barrier_wait(was_read(part), phase ^ 1);
+    }
+
+    template <bool WARP, class P>
     TQI_INLINE void ask_parts(const P &turn, uint32_t page_bytes, uint64_t policy) const {
-        expect_bytes(there(0), turn.n * (L::k_bytes + GAINS));
+        if (asks<WARP>()) {
+            expect_bytes(there(0), turn.n * (L::k_bytes + GAINS));
 #pragma unroll
-        for (int i = 0; i < PAGES; i++) {
-            copy(turn, i, page_bytes, 0, L::k_bytes, 0, policy);
-            copy(turn, i, page_bytes, L::k_gains, GAINS, 0, policy);
+            for (int i = 0; i < PAGES; i++) {
+                copy(turn, i, page_bytes, 0, L::k_bytes, 0, policy);
+                copy(turn, i, page_bytes, L::k_gains, GAINS, 0, policy);
+            }
         }
 #pragma unroll
         for (int c = 0; c < PAGES / 2; c++) {
-            barrier_wait(was_read(1 + c), phase ^ 1);
+            wait_read<WARP>(1 + c);
+            if (!asks<WARP>())
+                continue;
             const uint32_t n = turn.n > 2 * c ? min(turn.n - 2 * c, 2u) : 0;
             expect_bytes(there(1 + c), n * L::v_bytes);
 #pragma unroll
@@ -180,6 +198,10 @@ template <class L, int PAGES, int SLOTS> struct TurnRing {
 
     TQI_INLINE void wait_keys() const {
         barrier_wait(there(0), phase);
+    }
+    /* Parity of the turn. */
+    TQI_INLINE uint32_t turn() const {
+        return SLOTS == 1 ? phase : take % 2 ^ (SLOTS % 2 ? phase : 0);
     }
     /* Of pages 2 c and 2 c + 1. */
     TQI_INLINE void wait_values(int c) const {

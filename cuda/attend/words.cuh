@@ -193,13 +193,14 @@ template <int F, int N> TQI_INLINE void load_words(const Slot &s, int base, int 
 struct ByteTable {
     uint32_t low, high;
     uint32_t one; /* in halves */
+    uint32_t sixteen = 16;
 };
 
 /* 8 codes of a word to two operands of 4 signed bytes. */
 template <int F>
 TQI_INLINE void look_up(const ByteTable &t, uint32_t w, uint32_t &first, uint32_t &second) {
     if constexpr (F == TQ_FORMAT_LM4) {
-        uint32_t level = w & 0x77777777u, shifted = w << 4;
+        uint32_t level = w & 0x77777777u, shifted = multiply_add(w, t.sixteen, 0);
         /* selectors of 8 and more repeat the sign bit of a byte: 0 or 0xff */
         first = prmt(t.low, t.high, level) ^ prmt(w, w, 0xba98);
         second = prmt(t.low, t.high, high_half(level, t.one)) ^ prmt(shifted, shifted, 0xba98);

@@ -98,9 +98,9 @@ static void walk_worker(uint32_t worker) {
     if (w.n_tiles == 0) /* the part of an item without tiles */
         next_piece[plan.cuts[w.segment].first_item + w.item]++;
     while (w.n_tiles) {
-        CHECK(!tqi_pairs_up(&plan.way, plan.tiles, plan.division.n_workers) ||
-                  plan.division.by_block || w.tile % 2 == 0,
-              "worker %u begins at half a pair", worker);
+        CHECK(plan.division.by_block ||
+                  w.tile % tqi_turn_of(&plan.way, plan.tiles, plan.division.n_workers) == 0,
+              "worker %u begins within a turn", worker);
         CHECK(w.segment < plan.n, "worker %u walks beyond the last segment", worker);
         const struct tqi_cut *cut = &plan.cuts[w.segment];
         uint32_t n = (uint32_t)tqi_least(w.n_tiles, cut->n_tiles - w.tile);
@@ -214,7 +214,7 @@ static void random_batch(uint64_t *seed) {
     plan.way.causal = unit_below(seed, 2);
     plan.way.n_workers = 1 + unit_below(seed, 300);
     plan.way.n_blocks = 1 + unit_below(seed, 140);
-    plan.way.pairs = unit_below(seed, 2);
+    plan.way.turn = 1u << unit_below(seed, 3);
     plan.way.window = unit_below(seed, 3) ? 0 : 1 + unit_below(seed, 500);
     plan.way.rows = 4u << unit_below(seed, 3);
     plan.n = unit_below(seed, 12);

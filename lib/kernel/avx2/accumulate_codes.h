@@ -76,11 +76,87 @@ static void accumulate_block(struct job *j, rows_fn *const by_rows[2][TQK_ROWS_A
     }
 }
 
+/* ---- whole blocks ------------------------------------------------------------------------- */
+
+/* See dot_avx2.h. */
+enum { WHOLE_KEPT = TQK_BLOCK_AVX2 * TQK_UNIT_AVX2 / 4 /* bytes of 16 dims */ };
+
+struct whole {
+    struct tqk_whole_avx2 block;
+    const struct tqk_weights_avx2 *weights;
+    char *sums; /* of the first row and the next dims */
+    size_t state_bytes;
+};
+
+/* Rows from `row` on and 32 dims. */
+TQK_INLINE void sum_whole(struct whole *w, enum tqk_units_avx2 units, uint32_t bits, uint32_t row,
+                          uint32_t rows) {
+    const char *weights = (const char *)(w->weights->rows + (size_t)row * TQK_BLOCK_AVX2);
+    const int32_t *bias = w->weights->bias + row;
+    const float *scale = w->weights->scale + row;
+    const size_t state_bytes = w->state_bytes;
+    const uint8_t *ahead = w->block.ahead;
+    char *const sums = w->sums + row * state_bytes;
+#pragma GCC unroll 1
+    for (uint32_t half = 0; half < 2; half++) { /* of the dims */
+        __m256i acc[TQK_SUMS_AVX2];
+        tqk_dot_whole_avx2(&w->block, half * TQK_WHOLE_SLAB_AVX2 / 2, units, bits, true,
+                           w->block.kept + half * WHOLE_KEPT, weights, TQK_BLOCK_AVX2 * 2, bias,
+                           sizeof *bias, rows, &ahead, acc);
+        TQK_UNROLL
+        for (uint32_t i = 0; i < rows * TQK_COLUMNS_AVX2; i++) {
+            const uint32_t r = i / TQK_COLUMNS_AVX2, column = i % TQK_COLUMNS_AVX2;
+            void *at = sums + r * state_bytes + (half * TQK_COLUMNS_AVX2 + column) * 32;
+            __m256 x = _mm256_cvtepi32_ps(tqk_sum_avx2(acc, r, column));
+            x = _mm256_fmadd_ps(x, _mm256_set1_ps(scale[r]), _mm256_loadu_ps(at));
+            _mm256_storeu_ps(at, x);
+        }
+    }
+    if (units != TQK_NEXT)
+        w->block.ahead = ahead;
+}
+
+typedef void whole_fn(struct whole *w, uint32_t row);
+#define WHOLE(name, units, inner, bits, rows)                                                      \
+    static __attribute__((noinline)) void name##_##units##_##rows(struct whole *w, uint32_t row) { \
+        sum_whole(w, TQK_##units, bits, row, rows);                                                \
+    }
+TQK_FIRST_WHOLE_AVX2(whole_lm4, 4)
+TQK_FIRST_WHOLE_AVX2(whole_int8, 8)
+TQK_NEXT_WHOLE_AVX2(whole_next)
+
+/* All dims of a block of tokens. */
+static void accumulate_whole(const struct job *j, whole_fn *const by_rows[2][TQK_ROWS_AVX2 + 1],
+                             uint32_t n_rows, uint32_t first_word) {
+    const uint32_t first = tqk_first_rows_avx2(n_rows);
+    struct whole w; /* set field by field: clearing it would show */
+    w.block.table = j->codes.table;
+    w.block.codes = j->codes.at + (size_t)first_word * TQK_WHOLE_SLAB_AVX2;
+    w.block.ahead = j->walk.ahead;
+    w.block.far = j->walk.far;
+    w.block.kept = j->kept;
+    w.weights = &j->weights;
+    w.sums = j->states + offsetof(struct tqk_state_avx2, acc);
+    w.state_bytes = j->state_bytes;
+    for (uint32_t word = 0; word < TQK_WHOLE_WORDS_AVX2; word++) {
+        by_rows[first < n_rows][first](&w, 0);
+        for (uint32_t r = first, rows; r < n_rows; r += rows) {
+            rows = tqk_next_rows_avx2(n_rows - r);
+            whole_next[rows](&w, r);
+        }
+        w.block.codes += TQK_WHOLE_SLAB_AVX2;
+        w.sums += 32 * sizeof(float);
+    }
+}
+
+/* ---- all ---------------------------------------------------------------------------------- */
+
 /* Weights have 15 bits: tokens are taken in blocks with a scale of their own, so that a heavy
  * token takes precision from few others. */
 static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[2][TQK_ROWS_AVX2 + 1],
-                       const struct tqi_tile *tile, const float *probabilities, uint32_t n_rows,
-                       uint32_t score_stride, void *states, size_t state_bytes, uint8_t *scratch) {
+                       whole_fn *const whole[2][TQK_ROWS_AVX2 + 1], const struct tqi_tile *tile,
+                       const float *probabilities, uint32_t n_rows, uint32_t score_stride,
+                       void *states, size_t state_bytes, uint8_t *scratch) {
     const struct tqi_layout *l = &v->layout;
     const uint32_t group_words = l->dim_pad / 32 * (l->bits == 8 ? 2 : 1);
     const struct tqk_weight_form_avx2 form = {tqk_order_avx2(v, true), TQK_VALUE_BIAS_AVX2};
@@ -102,18 +178,22 @@ static void accumulate(const struct tqi_rows *v, rows_fn *const by_rows[2][TQK_R
         tqk_weigh_avx2(v, tile, probabilities, n_rows, score_stride, token, &form, &j.weights);
         j.walk.outer = j.weights.n_tokens / l->group;
         j.walk.ahead = ahead + (size_t)token * l->dim_pad * l->bits / 8;
-        accumulate_block(&j, by_rows, n_rows, token / l->group * group_words);
+        const uint32_t word = token / l->group * group_words;
+        if (whole && tqk_is_whole_avx2(l) && j.weights.n_tokens == TQK_BLOCK_AVX2)
+            accumulate_whole(&j, whole, n_rows, word);
+        else
+            accumulate_block(&j, by_rows, n_rows, word);
     }
 }
 
-#define ACCUMULATE(format)                                                                         \
+#define ACCUMULATE(format, whole)                                                                  \
     void TQK_OF_LEVEL(accumulate_##format)(                                                        \
         const struct tqi_rows *v, const struct tqi_tile *tile, const void *probabilities,          \
         uint32_t n_rows, uint32_t score_stride, void *states, size_t state_bytes, void *scratch) { \
-        accumulate(v, v->layout.group == 32 ? format##_4 : format##_2, tile, probabilities,        \
+        accumulate(v, v->layout.group == 32 ? format##_4 : format##_2, whole, tile, probabilities, \
                    n_rows, score_stride, states, state_bytes, scratch);                            \
     }
-ACCUMULATE(lm4)
-ACCUMULATE(lm3)
-ACCUMULATE(lm2)
-ACCUMULATE(int8)
+ACCUMULATE(lm4, whole_lm4)
+ACCUMULATE(lm3, NULL)
+ACCUMULATE(lm2, NULL)
+ACCUMULATE(int8, whole_int8)

@@ -99,35 +99,57 @@ static inline __m256i tqk_line2_avx2(const struct tqk_codes_avx2 *c, uint32_t wo
 
 /* ---- words to operands -------------------------------------------------------------------- */
 
+/* Operands that stay the same: where sums take most registers, they come from memory. */
+struct tqk_masks_avx2 {
+    uint64_t levels[4]; /* of 3 and 4 bits */
+    uint8_t order[32];  /* see tqk_signs_avx2() */
+    uint64_t bit[4], bit_7_to_3[4];
+    uint64_t low[4]; /* bytes of 16 bits */
+};
+static const struct tqk_masks_avx2 tqk_masks_avx2 __attribute__((aligned(32))) = {
+#define TQK_4_TIMES(x) \
+    { x, x, x, x }
+    .levels = TQK_4_TIMES(0x7777777777777777),
+    .order = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15,
+              0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15},
+    .bit = TQK_4_TIMES(0x0808080808080808),
+    .bit_7_to_3 = TQK_4_TIMES((uint64_t)0x80 << 32), /* a matrix */
+    .low = TQK_4_TIMES(0x00ff00ff00ff00ff),
+#undef TQK_4_TIMES
+};
+TQK_INLINE __m256i tqk_mask_avx2(const void *mask) {
+    return _mm256_load_si256(mask);
+}
+
 /* Low three bits of the even codes, and of the odd ones, to their bytes; the bits above bit 3 are
  * noise, except for bit 7. */
-TQK_INLINE void tqk_levels_avx2(__m256i word, uint32_t bits, __m256i x[2]) {
-    x[0] = _mm256_and_si256(word, _mm256_set1_epi8(bits == 2 ? 0x33 : 0x77));
+TQK_INLINE void tqk_levels_avx2(const struct tqk_masks_avx2 *masks, __m256i word, uint32_t bits,
+                                __m256i x[2]) {
+    x[0] =
+        _mm256_and_si256(word, bits == 2 ? _mm256_set1_epi8(0x33) : tqk_mask_avx2(masks->levels));
     x[1] = _mm256_srli_epi16(x[0], 4);
 }
 
 /* Signs of codes 0..3 of a word stand in bit 7 of its bytes 0..3, of 4..7 in bit 3. To bit 3 of
  * the bytes that have the levels: bytes 0 and 2 of all words, then bytes 1 and 3, beside the same
  * shifted. */
-TQK_INLINE void tqk_signs_avx2(__m256i word, __m256i x[2]) {
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
-    const __m256i bit = _mm256_set1_epi8(8);
-    __m256i last = _mm256_shuffle_epi8(word, order);
+TQK_INLINE void tqk_signs_avx2(const struct tqk_masks_avx2 *masks, __m256i word, __m256i x[2]) {
+    __m256i last = _mm256_shuffle_epi8(word, tqk_mask_avx2(masks->order));
 #ifdef __GFNI__ /* bit 7 to bit 3 in one operation */
-    __m256i first = _mm256_gf2p8affine_epi64_epi8(last, _mm256_set1_epi64x((int64_t)0x80 << 32), 0);
+    __m256i first = _mm256_gf2p8affine_epi64_epi8(last, tqk_mask_avx2(masks->bit_7_to_3), 0);
 #else
-    __m256i first = _mm256_and_si256(_mm256_srli_epi16(last, 4), bit);
+    __m256i first = _mm256_and_si256(_mm256_srli_epi16(last, 4), tqk_mask_avx2(masks->bit));
 #endif
-    last = _mm256_and_si256(last, bit);
+    last = _mm256_and_si256(last, tqk_mask_avx2(masks->bit));
     x[0] = _mm256_or_si256(x[0], _mm256_unpacklo_epi16(first, last));
     x[1] = _mm256_or_si256(x[1], _mm256_unpackhi_epi16(first, last));
 }
 
 /* 8 codes of the 8 words `word` at `at`: the even ones in x[0], the odd ones in x[1]. 8-bit codes
  * come from two slabs, `second` further, codes 0..3 in x[0], 4..7 in x[1]. */
-TQK_INLINE void tqk_decode_avx2(const struct tqk_codes_avx2 *c, uint32_t bits, uint32_t word,
-                                uint32_t second, size_t at, __m256i x[2]) {
+TQK_INLINE void tqk_decode_avx2(const struct tqk_codes_avx2 *c, const struct tqk_masks_avx2 *masks,
+                                uint32_t bits, uint32_t word, uint32_t second, size_t at,
+                                __m256i x[2]) {
     if (bits == 8) {
         x[0] = _mm256_xor_si256(tqk_line_avx2(c, word, at), c->table);
         x[1] = _mm256_xor_si256(tqk_line_avx2(c, word + second, at), c->table);
@@ -136,9 +158,9 @@ TQK_INLINE void tqk_decode_avx2(const struct tqk_codes_avx2 *c, uint32_t bits, u
     __m256i w = bits == 3   ? tqk_line3_avx2(c, word, at)
                 : bits == 2 ? tqk_line2_avx2(c, word, at)
                             : tqk_line_avx2(c, word, at);
-    tqk_levels_avx2(w, bits, x);
+    tqk_levels_avx2(masks, w, bits, x);
     if (bits == 4)
-        tqk_signs_avx2(w, x);
+        tqk_signs_avx2(masks, w, x);
     x[0] = _mm256_shuffle_epi8(c->table, x[0]);
     x[1] = _mm256_shuffle_epi8(c->table, x[1]);
 }

@@ -69,9 +69,9 @@ TQK_INLINE __m256i tqk_spread_avx2(const char *at) {
     return _mm256_castps_si256(_mm256_broadcast_ss((const float *)(const void *)at));
 }
 
-/* Adds products of x[column] and an element of a row to acc[column]. keep: see there. */
+/* Adds products of x[column] and an element of a row to acc[column]. */
 TQK_INLINE void tqk_add_products_avx2(__m256i *acc, const __m256i x[TQK_COLUMNS_AVX2], __m256i y,
-                                      bool values, bool keep) {
+                                      bool values) {
     TQK_UNROLL
     for (uint32_t c = 0; c < TQK_COLUMNS_AVX2; c++) {
 #ifdef __AVXVNNI__ /* the first operand has no signs */
@@ -79,24 +79,21 @@ TQK_INLINE void tqk_add_products_avx2(__m256i *acc, const __m256i x[TQK_COLUMNS_
                         : _mm256_dpbusd_avx_epi32(acc[c], x[c], y);
 #else
         (void)values;
-        keep = true;
         acc[c] = _mm256_add_epi32(acc[c], _mm256_madd_epi16(x[c], y));
 #endif
-        if (keep)
-            TQK_KEEP_AVX2(acc[c]);
+        TQK_KEEP_AVX2(acc[c]);
     }
 }
 
 /* Part of a unit of both columns, and its bytes of all rows, whose unit is at `at`. */
 TQK_INLINE void tqk_multiply_avx2(const __m256i x[TQK_COLUMNS_AVX2], uint32_t part, bool values,
-                                  bool keep, const char *const *row, size_t at, uint32_t rows,
-                                  __m256i *acc) {
+                                  const char *const *row, size_t at, uint32_t rows, __m256i *acc) {
     TQK_UNROLL
     for (uint32_t p = 0; p < TQK_PLANES_AVX2; p++) {
         TQK_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
             __m256i y = tqk_spread_avx2(row[r] + at + 4 * (part * TQK_PLANES_AVX2 + p));
-            tqk_add_products_avx2(acc + tqk_place_avx2(r, p), x, y, values, keep);
+            tqk_add_products_avx2(acc + tqk_place_avx2(r, p), x, y, values);
         }
     }
 }
@@ -133,11 +130,12 @@ struct tqk_at_avx2 {
 };
 
 /* Part of decoded bytes. */
-TQK_INLINE __m256i tqk_part_avx2(const __m256i bytes[2], uint32_t part) {
+TQK_INLINE __m256i tqk_part_avx2(const struct tqk_masks_avx2 *masks, const __m256i bytes[2],
+                                 uint32_t part) {
     if (TQK_PARTS_AVX2 == 2)
         return bytes[part];
     return part % 2 ? _mm256_srli_epi16(bytes[part / 2], 8)
-                    : _mm256_and_si256(bytes[part / 2], _mm256_set1_epi16(255));
+                    : _mm256_and_si256(bytes[part / 2], tqk_mask_avx2(masks->low));
 }
 
 /* Unit i of a word, of both columns, a part at a time: sums leave few registers. */
@@ -146,9 +144,12 @@ TQK_INLINE void tqk_unit_avx2(const struct tqk_at_avx2 *p, const struct tqk_walk
                               uint32_t rows, __m256i *acc, const uint8_t **ahead) {
     __m256i *const kept = (__m256i *)(void *)p->kept + i * TQK_PARTS_AVX2 * TQK_COLUMNS_AVX2;
     __m256i bytes[TQK_COLUMNS_AVX2][2], x[TQK_COLUMNS_AVX2];
+    const struct tqk_masks_avx2 *masks = &tqk_masks_avx2;
     TQK_UNROLL
     for (uint32_t c = 0; c < TQK_COLUMNS_AVX2 && units != TQK_NEXT; c++) {
-        tqk_decode_avx2(&p->codes, bits, p->word, w->second, p->at + 16 * i + c * p->column,
+        if (rows * TQK_PLANES_AVX2 >= 4)
+            TQK_KEEP_ADDRESS(masks);
+        tqk_decode_avx2(&p->codes, masks, bits, p->word, w->second, p->at + 16 * i + c * p->column,
                         bytes[c]);
     }
     if (units != TQK_NEXT) {
@@ -160,11 +161,11 @@ TQK_INLINE void tqk_unit_avx2(const struct tqk_at_avx2 *p, const struct tqk_walk
         TQK_UNROLL
         for (uint32_t c = 0; c < TQK_COLUMNS_AVX2; c++) {
             __m256i *at = kept + part * TQK_COLUMNS_AVX2 + c;
-            x[c] = units == TQK_NEXT ? _mm256_load_si256(at) : tqk_part_avx2(bytes[c], part);
+            x[c] = units == TQK_NEXT ? _mm256_load_si256(at) : tqk_part_avx2(masks, bytes[c], part);
             if (units == TQK_FIRST)
                 _mm256_store_si256(at, x[c]);
         }
-        tqk_multiply_avx2(x, part, values, units == TQK_NEXT, p->row, 16 * i, rows, acc);
+        tqk_multiply_avx2(x, part, values, p->row, 16 * i, rows, acc);
         if (units != TQK_NEXT && part == 0) {
             TQK_BEHIND_AVX2(*ahead, acc[0]);
             tqk_ahead_far(*ahead + i * bits * 16, w->far);
@@ -220,6 +221,18 @@ TQK_INLINE void tqk_step_avx2(struct tqk_at_avx2 *p, const struct tqk_walk_avx2 
         p->word += w->word_step;
 }
 
+/* What joins the sums of rows, bias_bytes apart: they begin with it. */
+TQK_INLINE void tqk_begin_sums_avx2(const int32_t *bias, size_t bias_bytes, uint32_t rows,
+                                    __m256i *acc) {
+    TQK_UNROLL
+    for (uint32_t i = 0; i < tqk_place_avx2(rows, 0); i++) {
+        const uint32_t r = i / TQK_COLUMNS_AVX2 / TQK_PLANES_AVX2;
+        const bool last = i / TQK_COLUMNS_AVX2 % TQK_PLANES_AVX2 == TQK_PLANES_AVX2 - 1;
+        const void *at = (const char *)bias + r * bias_bytes;
+        acc[i] = last ? tqk_spread_avx2(at) : _mm256_setzero_si256();
+    }
+}
+
 /* acc[] of `rows` rows, row_bytes apart, and both columns over all units of a walk. What joins the
  * sums of the rows is bias_bytes apart: they begin with it. */
 TQK_INLINE void tqk_dot_avx2(const struct tqk_codes_avx2 *codes, struct tqk_walk_avx2 *w,
@@ -228,13 +241,7 @@ TQK_INLINE void tqk_dot_avx2(const struct tqk_codes_avx2 *codes, struct tqk_walk
                              size_t bias_bytes, uint32_t rows, __m256i *acc) {
     struct tqk_at_avx2 p = tqk_start_avx2(codes, w, inner, bits, *kept, row, row_bytes, rows);
     const uint8_t *ahead = w->ahead;
-    TQK_UNROLL
-    for (uint32_t i = 0; i < tqk_place_avx2(rows, 0); i++) {
-        const uint32_t r = i / TQK_COLUMNS_AVX2 / TQK_PLANES_AVX2;
-        const bool last = i / TQK_COLUMNS_AVX2 % TQK_PLANES_AVX2 == TQK_PLANES_AVX2 - 1;
-        const void *at = (const char *)bias + r * bias_bytes;
-        acc[i] = last ? tqk_spread_avx2(at) : _mm256_setzero_si256();
-    }
+    tqk_begin_sums_avx2(bias, bias_bytes, rows, acc);
     for (uint32_t word = w->outer; word > 0; word--) {
         TQK_UNROLL
         for (uint32_t i = 0; i < inner; i++) {
@@ -247,6 +254,71 @@ TQK_INLINE void tqk_dot_avx2(const struct tqk_codes_avx2 *codes, struct tqk_walk
     w->ahead = ahead;
     w->at += 2 * p.column;
     *kept = p.kept;
+}
+
+/* What most calls are: head dim 128 and whole blocks of 64 tokens of pages that have no fewer, in
+ * formats whose words have a slab each. Steps and places are constants there, beside a few
+ * registers: the number of instructions counts as much as their kind. */
+enum {
+    TQK_WHOLE_DIM_AVX2 = 128,
+    TQK_WHOLE_WORDS_AVX2 = TQK_WHOLE_DIM_AVX2 / 32, /* of a lane in a group */
+    TQK_WHOLE_GROUP_AVX2 = 32,                      /* tokens */
+    TQK_WHOLE_SLAB_AVX2 = TQK_WHOLE_GROUP_AVX2 * 16
+};
+TQK_INLINE bool tqk_is_whole_avx2(const struct tqi_layout *l) {
+    return l->dim_pad == TQK_WHOLE_DIM_AVX2 && l->group == TQK_WHOLE_GROUP_AVX2;
+}
+
+/* What stays the same over such a block, and where the next of it is. */
+struct tqk_whole_avx2 {
+    __m256i table;
+    const uint8_t *codes, *ahead;
+    ptrdiff_t far;
+    uint8_t *kept;
+};
+
+/* acc[] as tqk_dot_avx2(), of the two columns `at` bytes on. */
+TQK_INLINE void tqk_dot_whole_avx2(const struct tqk_whole_avx2 *b, size_t at,
+                                   enum tqk_units_avx2 units, uint32_t bits, bool values,
+                                   uint8_t *kept, const char *row, size_t row_bytes,
+                                   const int32_t *bias, size_t bias_bytes, uint32_t rows,
+                                   const uint8_t **ahead, __m256i *acc) {
+    const uint32_t slabs = bits == 8 ? 2 : 1, inner = TQK_WHOLE_GROUP_AVX2 / 8;
+    uint32_t words = values ? TQK_BLOCK_AVX2 / TQK_WHOLE_GROUP_AVX2 : TQK_WHOLE_WORDS_AVX2;
+    const size_t step = (size_t)(values ? TQK_WHOLE_WORDS_AVX2 : 1) * slabs * TQK_WHOLE_SLAB_AVX2;
+    struct tqk_walk_avx2 w;
+    struct tqk_at_avx2 p;
+    w.second = values ? TQK_WHOLE_WORDS_AVX2 : 1;
+    w.far = b->far;
+    p.codes.at = b->codes + at;
+    p.codes.slab = TQK_WHOLE_SLAB_AVX2;
+    p.codes.apart = 16 * inner;
+    p.codes.table = b->table;
+    p.at = p.word = 0;
+    p.column = 32 * inner;
+    p.kept = kept;
+    tqk_begin_sums_avx2(bias, bias_bytes, rows, acc);
+    TQK_KEEP_ADDRESS(words); /* or compilers unroll two words, whose sums no register has */
+    do {
+        TQK_UNROLL
+        for (uint32_t i = 0; i < rows; i++) {
+            p.row[i] = row + i * row_bytes;
+        }
+        TQK_UNROLL
+        for (uint32_t i = 0; i < inner; i++) {
+            if (rows * TQK_PARTS_AVX2 >= 16 && units != TQK_NEXT) {
+                TQK_KEEP_ADDRESS(b); /* as with masks, the table is no register's all the time */
+                p.codes.table = b->table;
+            }
+            tqk_unit_avx2(&p, &w, units, bits, values, i, rows, acc, ahead);
+        }
+        row += 16 * inner;
+        TQK_KEEP_ADDRESS(row);
+        p.kept += units == TQK_ALONE ? 0 : (size_t)TQK_COLUMNS_AVX2 * TQK_UNIT_AVX2 * inner;
+        TQK_KEEP_ADDRESS(p.kept);
+        p.codes.at += step;
+        *ahead += units == TQK_NEXT ? 0 : inner * bits * 16;
+    } while (--words > 0);
 }
 
 /* Rows that decode units, of n; then, as often as it takes, rows that use them, of those left. As
@@ -267,9 +339,10 @@ static inline uint32_t tqk_next_rows_avx2(uint32_t left) {
 }
 
 /* A function of its own for every number of rows, so that each has all registers: wants
- * ROWS(name, units, inner, bits, rows), which makes one, and their type rows_fn. */
+ * ROWS(name, units, inner, bits, rows), which makes one, and their type rows_fn; or, of whole
+ * blocks, WHOLE and whole_fn. */
 #ifdef __AVXVNNI__
-#define TQK_FIRST_AVX2(name, inner, bits)                   \
+#define TQK_FIRST_OF_AVX2(ROWS, rows_fn, name, inner, bits) \
     ROWS(name, ALONE, inner, bits, 1)                       \
     ROWS(name, ALONE, inner, bits, 2)                       \
     ROWS(name, FIRST, inner, bits, 1)                       \
@@ -277,14 +350,14 @@ static inline uint32_t tqk_next_rows_avx2(uint32_t left) {
     static rows_fn *const name[2][TQK_ROWS_AVX2 + 1] = {    \
         {NULL, name##_ALONE_1, name##_ALONE_2, NULL, NULL}, \
         {NULL, name##_FIRST_1, name##_FIRST_2, NULL, NULL}};
-#define TQK_NEXT_AVX2(name, inner)                                                       \
+#define TQK_NEXT_OF_AVX2(ROWS, rows_fn, name, inner)                                     \
     ROWS(name, NEXT, inner, 0, 1)                                                        \
     ROWS(name, NEXT, inner, 0, 2)                                                        \
     ROWS(name, NEXT, inner, 0, 3)                                                        \
     static rows_fn *const name[TQK_ROWS_AVX2 + 1] = {NULL, name##_NEXT_1, name##_NEXT_2, \
                                                      name##_NEXT_3, NULL};
 #else
-#define TQK_FIRST_AVX2(name, inner, bits)                             \
+#define TQK_FIRST_OF_AVX2(ROWS, rows_fn, name, inner, bits)           \
     ROWS(name, ALONE, inner, bits, 1)                                 \
     ROWS(name, ALONE, inner, bits, 2)                                 \
     ROWS(name, ALONE, inner, bits, 4)                                 \
@@ -293,12 +366,16 @@ static inline uint32_t tqk_next_rows_avx2(uint32_t left) {
     static rows_fn *const name[2][TQK_ROWS_AVX2 + 1] = {              \
         {NULL, name##_ALONE_1, name##_ALONE_2, NULL, name##_ALONE_4}, \
         {NULL, NULL, name##_FIRST_2, NULL, name##_FIRST_4}};
-#define TQK_NEXT_AVX2(name, inner)                                                             \
+#define TQK_NEXT_OF_AVX2(ROWS, rows_fn, name, inner)                                           \
     ROWS(name, NEXT, inner, 0, 1)                                                              \
     ROWS(name, NEXT, inner, 0, 2)                                                              \
     ROWS(name, NEXT, inner, 0, 4)                                                              \
     static rows_fn *const name[TQK_ROWS_AVX2 + 1] = {NULL, name##_NEXT_1, name##_NEXT_2, NULL, \
                                                      name##_NEXT_4};
 #endif
+#define TQK_FIRST_AVX2(name, inner, bits) TQK_FIRST_OF_AVX2(ROWS, rows_fn, name, inner, bits)
+#define TQK_NEXT_AVX2(name, inner) TQK_NEXT_OF_AVX2(ROWS, rows_fn, name, inner)
+#define TQK_FIRST_WHOLE_AVX2(name, bits) TQK_FIRST_OF_AVX2(WHOLE, whole_fn, name, 4, bits)
+#define TQK_NEXT_WHOLE_AVX2(name) TQK_NEXT_OF_AVX2(WHOLE, whole_fn, name, 4)
 
 #endif

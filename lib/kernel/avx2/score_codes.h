@@ -148,16 +148,104 @@ static void score(const struct tqi_rows *k, rows_fn *const by_rows[2][TQK_ROWS_A
     }
 }
 
+/* ---- whole groups ------------------------------------------------------------------------- */
+
+/* See dot_avx2.h. A group is 32 keys. */
+enum {
+    WHOLE_QUERY = sizeof(struct tqk_query_avx2) + TQK_WHOLE_DIM_AVX2 * 2,
+    WHOLE_KEPT = TQK_WHOLE_DIM_AVX2 * TQK_UNIT_AVX2 / 4 /* bytes of 16 keys */
+};
+
+struct whole {
+    struct tqk_whole_avx2 block;
+    const char *queries;
+    const uint8_t *gains;
+    float *scores;
+    size_t stride;
+};
+
+/* Rows from `row` on and all keys of a group. */
+TQK_INLINE void score_whole(struct whole *w, enum tqk_units_avx2 units, uint32_t bits, uint32_t row,
+                            uint32_t rows) {
+    const char *query = w->queries + (size_t)row * WHOLE_QUERY;
+    const void *bias = query + offsetof(struct tqk_query_avx2, bias);
+    const uint8_t *ahead = w->block.ahead;
+    float *const to = w->scores + row * w->stride;
+#pragma GCC unroll 1
+    for (uint32_t at = 0; at < TQK_WHOLE_GROUP_AVX2; at += 16) {
+        __m256i acc[TQK_SUMS_AVX2];
+        tqk_dot_whole_avx2(&w->block, at * 16, units, bits, false,
+                           w->block.kept + at / 16 * WHOLE_KEPT,
+                           query + offsetof(struct tqk_query_avx2, data), WHOLE_QUERY, bias,
+                           WHOLE_QUERY, rows, &ahead, acc);
+        scale_scores(query, WHOLE_QUERY, rows, w->gains + (size_t)at * 2, acc, to + at, w->stride);
+    }
+    if (units != TQK_NEXT)
+        w->block.ahead = ahead;
+}
+
+typedef void whole_fn(struct whole *w, uint32_t row);
+#define WHOLE(name, units, inner, bits, rows)                                                      \
+    static __attribute__((noinline)) void name##_##units##_##rows(struct whole *w, uint32_t row) { \
+        score_whole(w, TQK_##units, bits, row, rows);                                              \
+    }
+TQK_FIRST_WHOLE_AVX2(whole_lm4, 4)
+TQK_FIRST_WHOLE_AVX2(whole_int8, 8)
+TQK_NEXT_WHOLE_AVX2(whole_next)
+
+/* (Queries have WHOLE_QUERY bytes where there is no sketch, which 4 and 8 bits never have.) */
+static bool is_whole(const struct tqi_rows *k, const struct tqi_tile *tile) {
+    return tqk_is_whole_avx2(&k->layout) && tile->first % TQK_WHOLE_GROUP_AVX2 == 0 &&
+           tile->last % TQK_WHOLE_GROUP_AVX2 == 0;
+}
+
+static void score_groups(const struct tqi_rows *k, whole_fn *const by_rows[2][TQK_ROWS_AVX2 + 1],
+                         const struct tqi_tile *tile, const char *queries, uint32_t n_rows,
+                         uint32_t stride, float *scores, void *scratch) {
+    const struct tqi_layout *l = &k->layout;
+    const size_t group = (size_t)TQK_WHOLE_DIM_AVX2 * TQK_WHOLE_GROUP_AVX2 * l->bits / 8;
+    const uint32_t first = tqk_first_rows_avx2(n_rows);
+    struct whole w; /* set field by field: clearing it would show */
+    w.block.table = tqk_codes_of_avx2(k, tile, TQK_KEY_BIAS_AVX2).table;
+    w.block.codes = tile->blob + l->codes + tile->first / TQK_WHOLE_GROUP_AVX2 * group;
+    w.block.ahead = w.block.codes + l->codes_size;
+    w.block.far = tqk_far_keys(l, tile);
+    w.block.kept = scratch;
+    w.queries = queries;
+    w.gains = tile->blob + l->gains + (size_t)tile->first * 2;
+    w.scores = scores;
+    w.stride = stride;
+    for (uint32_t token = tile->first; token < tile->last; token += TQK_WHOLE_GROUP_AVX2) {
+        by_rows[first < n_rows][first](&w, 0);
+        for (uint32_t r = first, rows; r < n_rows; r += rows) {
+            rows = tqk_next_rows_avx2(n_rows - r);
+            whole_next[rows](&w, r);
+        }
+        w.block.codes += group;
+        w.gains += (size_t)TQK_WHOLE_GROUP_AVX2 * 2;
+        w.scores += TQK_WHOLE_GROUP_AVX2;
+    }
+}
+
 #define SCORE(format)                                                                              \
     void TQK_OF_LEVEL(score_##format)(const struct tqi_rows *k, const struct tqi_tile *tile,       \
                                       const void *queries, uint32_t n_rows, uint32_t score_stride, \
                                       void *scores, void *scratch) {                               \
         score(k, format, tile, queries, n_rows, score_stride, scores, scratch);                    \
     }
-SCORE(lm4)
+#define SCORE_WHOLE(format)                                                                        \
+    void TQK_OF_LEVEL(score_##format)(const struct tqi_rows *k, const struct tqi_tile *tile,       \
+                                      const void *queries, uint32_t n_rows, uint32_t score_stride, \
+                                      void *scores, void *scratch) {                               \
+        if (is_whole(k, tile))                                                                     \
+            score_groups(k, whole_##format, tile, queries, n_rows, score_stride, scores, scratch); \
+        else                                                                                       \
+            score(k, format, tile, queries, n_rows, score_stride, scores, scratch);                \
+    }
+SCORE_WHOLE(lm4)
 SCORE(lm3)
 SCORE(lm2)
-SCORE(int8)
+SCORE_WHOLE(int8)
 
 #define SCORE_SKETCH(format, codes)                                                          \
     void TQK_OF_LEVEL(score_##format)(const struct tqi_rows *k, const struct tqi_tile *tile, \
