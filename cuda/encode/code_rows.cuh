@@ -2,6 +2,7 @@
 #ifndef TQI_CUDA_ENCODE_CODE_ROWS_CUH
 #define TQI_CUDA_ENCODE_CODE_ROWS_CUH
 
+#include "encode/rotate.cuh"
 #include "encode/unit.cuh"
 
 namespace tqi {
@@ -9,23 +10,90 @@ namespace tqi {
 /* What a warp works with. */
 struct WarpRoom {
     uint32_t *stage;
-    const float *scaled; /* of both sides' books, in shared memory */
-    const uint32_t *flips;
+    const uint32_t *steps;         /* of both sides' books, in shared memory */
+    const uint32_t *flips, *signs; /* signs: SignWords of every part of a row */
     float *exchange;
     Ahead *ahead;
 };
+
+/* A lane's bucket, of one side. */
+TQI_ENCODE_INLINE uint32_t step_of_lane(const WarpRoom &room, uint32_t side) {
+    return room.steps[8 * side + min(threadIdx.x % 32, (uint32_t)TQI_LAST_BUCKET)];
+}
 
 /* Rows in shared memory to registers. */
 template <class R, int DTYPE, bool PLAIN>
 TQI_ENCODE_INLINE void load_chunks(const uint8_t *row, const uint32_t *flips, const float *mean,
                                    uint32_t part, float *x) {
     constexpr int SIZE = DTYPE == TQ_F32 ? 4 : 2;
+    const uint32_t permutation = permutation_of<R>(row_of_lane<R>());
 #pragma unroll
     for (int c = 0; c < R::CHUNKS; c++) {
-        int dim = (int)part * R::N + 8 * c;
-        flip_chunk<DTYPE, PLAIN>(read_chunk<DTYPE>(row + dim * SIZE), flips, mean, dim, x + 8 * c);
+        const uint32_t dim = part * R::N + 8 * c;
+        RawChunk<DTYPE> chunk;
+#pragma unroll
+        for (int i = 0; i < SIZE / 2; i++)
+            chunk.set_piece(i, *(const uint4 *)(row + ((dim * SIZE + 16 * i) ^ permutation)));
+        flip_chunk<DTYPE, PLAIN>(chunk, flips, mean, (int)dim, x + 8 * c);
     }
 }
+
+/* The sign bits of a lane's dims, those of a pair of neighbours as far apart as the halves of a
+ * word: pair j of 32 dims is word << j. */
+template <class R> struct SignWords {
+    static constexpr int WORDS = (R::N + 31) / 32, OF_ROW = R::L * WORDS;
+    uint32_t w[WORDS];
+    TQI_ENCODE_INLINE SignWords(const uint32_t *signs, uint32_t part) {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++)
+            w[i] = signs[part * WORDS + i];
+    }
+    TQI_ENCODE_INLINE uint32_t of_pair(int j) const {
+        return w[j / 16] << j % 16 & 0x80008000u;
+    }
+    /* The dim of a part's word whose sign is bit `bit` of it; there may be none. */
+    TQI_ENCODE_INLINE static uint32_t dim_of(uint32_t bit) {
+        return bit < 16 ? 2 * (15 - bit) : 2 * (31 - bit) + 1;
+    }
+    /* By a block of warps; also the flips that flip_chunk() expects. */
+    TQI_ENCODE_INLINE static void make(const uint32_t *given, uint32_t *flips, uint32_t *signs) {
+        const uint32_t lane = threadIdx.x % 32;
+        for (uint32_t i = threadIdx.x / 32; i < OF_ROW; i += FAST_WARPS) {
+            const uint32_t in_part = i % WORDS * 32 + dim_of(lane),
+                           dim = i / WORDS * R::N + in_part;
+            uint32_t flip = 0;
+            if (in_part < R::N) {
+                flip = given[dim] ^ swap_bit<R>(dim);
+                flips[flip_place((int)dim)] = flip;
+            }
+            flip = __ballot_sync(~0u, flip != 0);
+            if (lane == 0)
+                signs[i] = flip;
+        }
+    }
+};
+
+/* Rows of 16 bits without means in shared memory to registers, their signs flipped. */
+template <class R> struct WholeRow {
+    uint32_t w[R::N / 2];
+    TQI_ENCODE_INLINE WholeRow(const uint8_t *row, const uint32_t *signs, uint32_t part) {
+        const uint32_t permutation = permutation_of<R>(row_of_lane<R>());
+        const SignWords<R> sign(signs, part);
+#pragma unroll
+        for (int c = 0; c < R::CHUNKS; c++) {
+            uint4 v = *(const uint4 *)(row + ((part * R::N * 2 + 16 * c) ^ permutation));
+            w[4 * c] = v.x ^ sign.of_pair(4 * c);
+            w[4 * c + 1] = v.y ^ sign.of_pair(4 * c + 1);
+            w[4 * c + 2] = v.z ^ sign.of_pair(4 * c + 2);
+            w[4 * c + 3] = v.w ^ sign.of_pair(4 * c + 3);
+        }
+    }
+    template <int DTYPE> TQI_ENCODE_INLINE void convert(float *x) const {
+#pragma unroll
+        for (int i = 0; i < R::N; i++)
+            x[i] = element_of_pair<DTYPE>(w[i / 2], i % 2);
+    }
+};
 
 /* Words of a row to the room: a row of the room for every word h and chunk. */
 template <class R, class S, int H>
@@ -83,13 +151,13 @@ template <int D> __host__ __device__ constexpr bool has_sets(int bits) {
 template <class R, class S, int BITS>
 TQI_ENCODE_INLINE GainParts encode_lm(const FastEncodeJob &f, const Unit &u, const RowPlace &p,
                                       uint32_t token, const WarpRoom &room, const float *x,
-                                      const RowNorm &n) {
+                                      float zero, const RowNorm &n) {
     const Side &s = f.job.side[u.side];
     const FastBook &b = f.book[u.side];
-    float scaled = room.scaled[8 * u.side + threadIdx.x % 8];
+    uint32_t step = step_of_lane(room, u.side);
     if constexpr (has_sets<R::D>(BITS)) {
         uint32_t w[R::CHUNKS];
-        GainParts g = quantize_lm<R, BITS>(s, b, scaled, x, n.sum, w);
+        GainParts g = quantize_lm<R, BITS>(s, b, step, x, zero, n.sum, w);
         stage_words<R, S, 1>(u, p, token, room, w);
         return g;
     }
@@ -102,15 +170,15 @@ TQI_ENCODE_INLINE void encode_rows(const FastEncodeJob &f, const Unit &u, const 
                                    uint32_t token, uint32_t round, const WarpRoom &room, float *x,
                                    OpenGain *gain) {
     const Side &s = f.job.side[u.side];
-    RowNorm n = check_rows<R>(f.job, u.side, p, x);
+    float zero;
+    RowNorm n = rotate_checked<R>(f.job, u.side, p, room.exchange, x, &zero);
     GainParts g;
-    rotate_row<R>(room.exchange, p.part, x);
     if (s.format == TQ_FORMAT_LM4) {
-        g = encode_lm<R, S, 4>(f, u, p, token, room, x, n);
+        g = encode_lm<R, S, 4>(f, u, p, token, room, x, zero, n);
     } else if (s.format == TQ_FORMAT_LM3) {
-        g = encode_lm<R, S, 3>(f, u, p, token, room, x, n);
+        g = encode_lm<R, S, 3>(f, u, p, token, room, x, zero, n);
     } else if (s.format == TQ_FORMAT_LM2) {
-        g = encode_lm<R, S, 2>(f, u, p, token, room, x, n);
+        g = encode_lm<R, S, 2>(f, u, p, token, room, x, zero, n);
     } else {
         uint32_t w[R::N / 4];
         g = quantize_int8<R>(s, x, n.sum, w);

@@ -6,9 +6,12 @@
 
 namespace tqi {
 
+__device__ __forceinline__ uint32_t shared_address(const void *shared) {
+    return (uint32_t)__cvta_generic_to_shared(shared);
+}
+
 /* 16 bytes; both sides aligned. */
-__device__ __forceinline__ void copy16_async(void *shared, const void *global) {
-    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+__device__ __forceinline__ void copy16_async(uint32_t to, const void *global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
 

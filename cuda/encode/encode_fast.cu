@@ -48,14 +48,12 @@ void fill_book(const Side &s, FastBook *b) {
     if (s.layout.kind != TQI_KIND_LM)
         return;
     uint32_t words[2] = {0, 0};
-    for (uint32_t t = 0; t + 1 < s.levels; t++)
-        b->scaled[t] = -s.threshold[t] * 0x1p60f;
+    for (uint32_t i = 0; i <= TQI_LAST_BUCKET; i++)
+        b->step[i] = tqi_bucket_step(s.threshold, s.levels - 2, i);
     for (uint32_t i = 0; i < s.levels; i++)
         words[i / 4] |= (uint32_t)(s.v2[i] & 255) << 8 * (i % 4);
     b->square_low = words[0];
     b->square_high = words[1];
-    if (s.layout.bits == 4)
-        b->buckets = tqi_buckets_of(s.threshold);
 }
 
 /* Rows whose 16-byte pieces are aligned. */

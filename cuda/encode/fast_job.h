@@ -15,8 +15,7 @@ enum {
 
 /* A book for branch-free code, see quantize.cuh. */
 struct FastBook {
-    float scaled[8];                  /* -threshold * 2^60 */
-    tqi_buckets buckets;              /* of 4 bits */
+    uint32_t step[8];                 /* of buckets; the last is that of all beyond as well */
     uint32_t square_low, square_high; /* twice the magnitudes as bytes, by level */
 };
 
@@ -28,9 +27,9 @@ struct FastEncodeJob {
     uint32_t sides;                  /* bit side: to encode */
     uint32_t simple;                 /* bit side: rows of 16 bits, aligned, without means */
     uint32_t slot_bytes, room_bytes; /* of a warp's shared memory */
-    uint32_t inverse_heads;          /* for divide() */
-    uint32_t log2_parts;             /* of a token group, a unit each */
-    uint32_t log2_window;            /* rows of slots that a warp looks at */
+    uint32_t inverse_heads, inverse_warps; /* for divide() */
+    uint32_t log2_parts;                   /* of a token group, a unit each */
+    uint32_t log2_window;                  /* rows of slots that a warp looks at */
     uint32_t joins; /* the kernel in front is of the same append: waits for it at the end */
 };
 

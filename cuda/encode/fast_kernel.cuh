@@ -60,18 +60,21 @@ template <int D> TQI_ENCODE_INLINE bool has_many(const Unit &u) {
 
 /* Shared memory: books, what is ahead of each warp, flips, then slot, exchange and stage of each.
  */
+__host__ __device__ constexpr uint32_t to_lines(uint32_t bytes) {
+    return (bytes + 127) / 128 * 128;
+}
 enum { AHEAD_BYTES = (sizeof(Ahead) + 15) / 16 * 16, FLIPS_AT = 64 + FAST_WARPS * AHEAD_BYTES };
 template <int D> __host__ __device__ constexpr uint32_t shared_head() {
-    return FLIPS_AT + D * 4;
+    return to_lines(FLIPS_AT + D * 4 + SignWords<typename FastShapes<D>::Many>::OF_ROW * 4);
 }
 template <int D> __host__ __device__ inline uint32_t slot_bytes(int32_t dtype) {
     using Many = typename FastShapes<D>::Many;
-    return Many::ROWS * pitch_of<Many>(dtype);
+    return to_lines(Many::ROWS * pitch_of<Many>(dtype));
 }
 /* words: per chunk of the wider side. */
 template <int D> __host__ __device__ inline uint32_t room_bytes(uint32_t words) {
     using Many = typename FastShapes<D>::Many;
-    return Many::ROWS * Many::PITCH * 4 + D / 8 * Stage<false>::PITCH * 4 * words;
+    return to_lines(Many::ROWS * Many::PITCH * 4 + D / 8 * Stage<false>::PITCH * 4 * words);
 }
 
 /* The unit behind u, its first rows on their way to the slot. */
@@ -158,13 +161,13 @@ TQI_ENCODE_INLINE WarpRoom open_room(const FastEncodeJob &f, uint8_t *shared, ui
     WarpRoom room;
     room.exchange = (float *)(*slot + f.slot_bytes);
     room.stage = (uint32_t *)room.exchange + Many::ROWS * Many::PITCH;
-    room.scaled = (float *)shared;
+    room.steps = (const uint32_t *)shared;
     room.flips = flips;
+    room.signs = flips + D;
     room.ahead = (Ahead *)(shared + 64 + warp * AHEAD_BYTES);
     if (threadIdx.x < 16)
-        ((float *)shared)[threadIdx.x] = f.book[threadIdx.x / 8].scaled[threadIdx.x % 8];
-    for (uint32_t i = threadIdx.x; i < D; i += FAST_WARPS * 32)
-        flips[flip_place((int)i)] = flips_of(f)[i] ^ swap_bit<Many>(i);
+        ((uint32_t *)shared)[threadIdx.x] = f.book[threadIdx.x / 8].step[threadIdx.x % 8];
+    SignWords<Many>::make(flips_of(f), flips, flips + D);
     return room;
 }
 
@@ -186,7 +189,7 @@ template <int D, bool SLOTS, bool PARTS>
 __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     tqk_encode_fast(const __grid_constant__ FastEncodeJob f) {
     using S = Stage<SLOTS, PARTS>;
-    extern __shared__ __align__(16) uint8_t shared[];
+    extern __shared__ __align__(128) uint8_t shared[];
     const uint32_t warp = warp_of_block();
     uint8_t *slot;
     WarpRoom room = open_room<D>(f, shared, warp, &slot);
@@ -281,6 +284,7 @@ template <int D, bool SLOTS> tq_status encode_rotated(FastEncodeJob f, LaunchSha
         f.log2_parts++;
     shape.blocks = blocks_of(f, f.log2_parts);
     shape.blocks = shape.blocks < most ? shape.blocks : most;
+    f.inverse_warps = UINT32_MAX / (uint32_t)(shape.blocks * FAST_WARPS);
     shape.shared = shared_head<D>() + FAST_WARPS * (f.slot_bytes + f.room_bytes);
     if constexpr (!SLOTS)
         if (f.log2_parts)

@@ -51,8 +51,8 @@ class ChunkFlips {
         for (int i = 0; i < 8; i++)
             f.bits[i] = flips[dim + i];
 #pragma unroll
-        for (int i = 1; i < 8; i += 2)
-            f.bits[flip_place(i)] ^= swap_bit<R>(dim + i);
+        for (int i = 0; i < 8; i++)
+            f.bits[i] ^= swap_bit<R>(dim);
         return f;
     }
 
@@ -131,11 +131,11 @@ template <int D> TQI_ENCODE_INLINE void prefetch_few(const FastEncodeJob &f, con
  * care, or are of other types. */
 template <int D, bool SHARED>
 __device__ __noinline__ void encode_few_with_care(const FastEncodeJob &f, Unit u, uint32_t *stage,
-                                                  const float *scaled) {
+                                                  const uint32_t *steps) {
     using R = typename FastShapes<D>::Few;
     using S = Stage<SHARED>;
     ChunkFlips flips(flips_of(f) + part_of_lane<R>() * 8);
-    WarpRoom room = {stage, scaled, nullptr, nullptr, nullptr};
+    WarpRoom room = {stage, steps, nullptr, nullptr, nullptr, nullptr};
     __syncwarp();
     encode_few<R, S>(f, u, flips, room);
     store_unit<S, D>(f, u, room);
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     tqk_encode_few(const __grid_constant__ FastEncodeJob f) {
     using S = Stage<SLOTS>;
     __shared__ __align__(16) uint32_t stages[FAST_WARPS][2 * D / 8 * S::PITCH];
-    __shared__ float scaled[FAST_WARPS][16];
+    __shared__ uint32_t steps[FAST_WARPS][16];
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     FewAhead<D> a;
     if (SLOTS)
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     if constexpr (D == QuadPlace::D)
         a.flips = ((const uint4 *)flips_of(f))[lane];
     if (lane < 16)
-        scaled[warp][lane] = f.book[lane / 8].scaled[lane % 8];
+        steps[warp][lane] = f.book[lane / 8].step[lane % 8];
     if (!f.joins)
         wait_for_predecessor();
     allow_successor();
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
             } else {
                 left = rows.fresh & (0u - rows.fresh); /* all of them */
             }
-            encode_few_with_care<D, SLOTS>(f, rows, stages[warp], scaled[warp]);
+            encode_few_with_care<D, SLOTS>(f, rows, stages[warp], steps[warp]);
         }
     if (f.joins)
         wait_for_predecessor();

@@ -10,126 +10,86 @@
 
 namespace tqi {
 
-/* ---- Lloyd-Max ------------------------------------------------------------------------------ */
+/* ---- Lloyd-Max ------------------------------------------------------------------------------
+ *
+ * The bucket of a number tells which threshold is left to compare with (buckets.h). y times 2^-95,
+ * as an integer, plus the step of its bucket has the level in bits 28 to 30 and the sign above: the
+ * comparison is a carry. Lane i of a warp holds the step of bucket i, so a shuffle fetches one.
+ */
 
-/* [a > threshold] as 0 or 1, exactly: the scaled difference is rounded once, and the least
- * one saturates. */
-TQI_ENCODE_INLINE float above(float a, float scaled) {
-    return __saturatef(fmaf(a, 0x1p60f, scaled));
+/* |x| in buckets, as bits; 1 / width is `scale`. Which of two buckets it is doesn't matter near the
+ * bound between them, so rounding doesn't either. */
+template <int D, int BITS> TQI_ENCODE_INLINE uint32_t bucket_of(float x, float scale) {
+    if constexpr (tqi_buckets_fit(D, BITS)) /* the last bits of the integer: lanes of the warp */
+        return __float_as_uint(__fmaf_rz(fabsf(x), scale, 0x1p23f));
+    constexpr float LAST = (float)TQI_LAST_BUCKET; /* times the least float is an integer's bits */
+    float place = __saturatef(fabsf(x) * (scale / LAST));
+    return __float_as_uint(__fmul_rz(place, __uint_as_float(TQI_LAST_BUCKET)));
 }
 
-/* The subnormal number whose bits are an integer. Sums of such numbers below 2^24 are exact,
- * so that code words are put together by the units of floating point. */
-TQI_ENCODE_INLINE float bits_of(uint32_t integer) {
-    return __uint_as_float(integer);
-}
+/* Levels and signs of a chunk, in nibbles; those of 2 bits have one threshold. The steps of a chunk
+ * are on their way while another is worked on. */
+template <int D, int BITS> struct LevelChunk {
+    uint32_t step[8];
 
-/* Adds the level of |y| times `unit`, as bits; 3 and 2 bits. */
-template <int BITS>
-TQI_ENCODE_INLINE float add_level(float y, uint32_t unit, const FastBook &b, float sum) {
-#pragma unroll
-    for (int t = 0; t < (1 << (BITS - 1)) - 1; t++)
-        sum = t == 0 && unit == 1 ? above(fabsf(y), b.scaled[t]) * bits_of(unit)
-                                  : fmaf(above(fabsf(y), b.scaled[t]), bits_of(unit), sum);
-    return sum;
-}
-
-/* The sign bits of two words in the lower bytes: a byte permute that copies the top bit of byte 3.
- * __byte_perm() does not know that mode. */
-TQI_ENCODE_INLINE uint32_t byte_signs(uint32_t a, uint32_t b) {
-    uint32_t signs;
-    asm("prmt.b32 %0, %1, %2, 0x00fb;" : "=r"(signs) : "r"(a), "r"(b));
-    return signs;
-}
-
-/* Sign bits of four floats, each in all bits of a byte. */
-TQI_ENCODE_INLINE uint32_t sign_bytes(float a, float b, float c, float d) {
-    uint32_t low = byte_signs(__float_as_uint(a), __float_as_uint(b));
-    uint32_t high = byte_signs(__float_as_uint(c), __float_as_uint(d));
-    return __byte_perm(low, high, 0x5410);
-}
-
-/* Signs of 8 numbers at bit 3 of their nibbles, or placed as 4 bits store them
- * (tqi_sign_bit4): those of 0..3 at the top of the bytes, those of 4..7 four bits lower. */
-template <bool PLACED> TQI_ENCODE_INLINE uint32_t sign_nibbles(const float *x) {
-    uint32_t top = PLACED ? sign_bytes(x[0], x[1], x[2], x[3]) : sign_bytes(x[1], x[3], x[5], x[7]);
-    uint32_t low = PLACED ? sign_bytes(x[4], x[5], x[6], x[7]) : sign_bytes(x[0], x[2], x[4], x[6]);
-    return (low ^ ((top ^ low) & 0xf0f0f0f0u)) & 0x88888888u;
-}
-
-/* Levels and signs to codes in nibbles. */
-template <int BITS> TQI_ENCODE_INLINE uint32_t join_signs(uint32_t levels, uint32_t signs) {
-    if (BITS == 4)
-        return levels | signs;
-    if (BITS == 3) /* ascending: level ^ 4, or level ^ 3 for negatives */
-        return levels ^ 0x44444444u ^ (signs - (signs >> 3));
-    return levels ^ 0x22222222u ^ (signs >> 2 | signs >> 3);
-}
-
-/* The levels of a chunk of which four make a float, to its word; adds the squares of its codes'
- * values. */
-template <int BITS>
-TQI_ENCODE_INLINE uint32_t join_chunk(const float *half, const float *y, const FastBook &b,
-                                      uint32_t *squares) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        uint32_t v; /* no level sets the top bit of its nibble, which would copy signs */
-        asm("prmt.b32 %0, %1, %2, %3;"
-            : "=r"(v)
-            : "r"(b.square_low), "r"(b.square_high), "r"(__float_as_uint(half[i])));
-        *squares = __dp4a(v, v, *squares);
-    }
-    uint32_t levels = __byte_perm(__float_as_uint(half[0]), __float_as_uint(half[1]), 0x5410);
-    return join_signs<BITS>(levels, sign_nibbles<BITS == 4>(y));
-}
-
-/* 4 bits: the bucket says which threshold is left to compare with. Lane i of the warp holds the
- * scaled threshold i; those of a chunk are on their way while another chunk is worked on. */
-struct Chunk4 {
-    float y[8], threshold[8], half[2];
-
-    TQI_ENCODE_INLINE void begin(const float *x, float inv, const FastBook &b, float scaled) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            y[i] = x[i] * inv;
-            float place = __saturatef(fmaf(fabsf(y[i]), b.buckets.scale, b.buckets.offset));
-            float bucket = place * bits_of(TQI_BUCKETS - 1);
-            half[i / 4] = i % 4 == 0 ? bucket : fmaf(bucket, (float)(1 << i % 4 * 4), half[i / 4]);
-            threshold[i] = __shfl_sync(~0u, scaled, (int)__float_as_uint(bucket));
-        }
-    }
-    TQI_ENCODE_INLINE uint32_t end(const FastBook &b, uint32_t *squares) {
+    TQI_ENCODE_INLINE void begin(const float *x, float scale, uint32_t lane_step) {
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            half[i / 4] =
-                fmaf(above(fabsf(y[i]), threshold[i]), bits_of(1u << i % 4 * 4), half[i / 4]);
-        return join_chunk<4>(half, y, b, squares);
+            step[i] = BITS == 2 ? lane_step
+                                : __shfl_sync(~0u, lane_step, (int)bucket_of<D, BITS>(x[i], scale));
+    }
+    /* inv: times 2^-95, or else `apart` is that and y is rounded first. zero: see no_zero(). */
+    TQI_ENCODE_INLINE void end(const float *x, float inv, float zero, float apart,
+                               uint32_t half[2]) const {
+#pragma unroll
+        for (int i = 7; i >= 0; i--) {
+            uint32_t y = __float_as_uint(fmaf(x[i], inv, zero) * apart) + step[i];
+            half[i / 4] = i % 4 == 3 ? y >> 28 : __funnelshift_l(y, half[i / 4], 4);
+        }
     }
 };
 
-template <class R>
-TQI_ENCODE_INLINE void quantize_4(const float *x, float inv, const FastBook &b, float scaled,
-                                  uint32_t *squares, uint32_t *w) {
-    Chunk4 chunk[2];
-    chunk[0].begin(x, inv, b, scaled);
-#pragma unroll
-    for (int c = 0; c < R::CHUNKS; c++) {
-        if (c + 1 < R::CHUNKS)
-            chunk[(c + 1) % 2].begin(x + 8 * (c + 1), inv, b, scaled);
-        w[c] = chunk[c % 2].end(b, squares);
-    }
+/* Levels and signs to codes; signs of 4 bits stay with their levels, see place_signs(). */
+template <int BITS> TQI_ENCODE_INLINE uint32_t join_signs(uint32_t w) {
+    const uint32_t signs = w & 0x88888888u;
+    if (BITS == 4)
+        return w;
+    if (BITS == 3) /* ascending: level ^ 4, or level ^ 3 for negatives */
+        return (w & 0x33333333u) ^ 0x44444444u ^ (signs - (signs >> 3));
+    return (w & 0x11111111u) ^ 0x22222222u ^ (signs >> 2 | signs >> 3);
 }
 
-template <class R, int BITS>
-TQI_ENCODE_INLINE void quantize_few_bits(const float *x, float inv, const FastBook &b,
-                                         uint32_t *squares, uint32_t *w) {
+/* Halves of a chunk's word; adds the squares of its codes' values. */
+template <int BITS>
+TQI_ENCODE_INLINE uint32_t join_chunk(const uint32_t half[2], const FastBook &b,
+                                      uint32_t *squares) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t v; /* the top bit of a nibble would copy signs */
+        asm("prmt.b32 %0, %1, %2, %3;"
+            : "=r"(v)
+            : "r"(b.square_low), "r"(b.square_high), "r"(half[i] & 0x7777u));
+        *squares = __dp4a(v, v, *squares);
+    }
+    return join_signs<BITS>(__byte_perm(half[0], half[1], 0x5410));
+}
+
+/* Codes of a lane's chunks; adds the squares of their values. IN_RANGE: the norm is below 2^30, so
+ * that 1 / norm times 2^-95 is exact. */
+template <class R, int BITS, bool IN_RANGE>
+TQI_ENCODE_INLINE void quantize_levels(const float *x, float inv, float zero, const FastBook &b,
+                                       uint32_t lane_step, uint32_t *squares, uint32_t *w) {
+    const ChunkScale<R> y(IN_RANGE ? inv * 0x1p-95f : inv, part_of_lane<R>());
+    const float scale = inv * tqi_bucket_scale(BITS);
+    LevelChunk<R::D, BITS> chunk[2];
+    chunk[0].begin(x, scale, lane_step);
 #pragma unroll
     for (int c = 0; c < R::CHUNKS; c++) {
-        float half[2] = {0, 0};
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            half[i / 4] = add_level<BITS>(x[8 * c + i] * inv, 1u << i % 4 * 4, b, half[i / 4]);
-        w[c] = join_chunk<BITS>(half, x + 8 * c, b, squares);
+        uint32_t half[2];
+        if (c + 1 < R::CHUNKS)
+            chunk[(c + 1) % 2].begin(x + 8 * (c + 1), scale, lane_step);
+        chunk[c % 2].end(x + 8 * c, y.of[c], zero, IN_RANGE ? 1 : 0x1p-95f, half);
+        w[c] = join_chunk<BITS>(half, b, squares);
     }
 }
 
@@ -145,14 +105,11 @@ struct GainParts {
 
 /* Words of a row. */
 template <class R, int BITS>
-TQI_ENCODE_INLINE GainParts quantize_lm(const Side &s, const FastBook &b, float scaled,
-                                        const float *x, float sum, uint32_t *w) {
+TQI_ENCODE_INLINE GainParts quantize_lm(const Side &s, const FastBook &b, uint32_t lane_step,
+                                        const float *x, float zero, float sum, uint32_t *w) {
     float norm = __fsqrt_rn(sum), inv = norm > 0 ? __frcp_rn(norm) : 0;
     uint32_t squares = 0;
-    if constexpr (BITS == 4)
-        quantize_4<R>(x, inv, b, scaled, &squares, w);
-    else
-        quantize_few_bits<R, BITS>(x, inv, b, &squares, w);
+    quantize_levels<R, BITS, false>(x, inv, zero, b, lane_step, &squares, w);
     return GainParts{norm * s.gain_factor, row_sum<R>(squares)};
 }
 
@@ -167,7 +124,7 @@ template <int N> TQI_ENCODE_INLINE float largest_of_lane(const float *x) {
     return fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
 }
 
-/* Words of a lane's numbers times `inv`; adds their squares. */
+/* Words of numbers times `inv`; adds their squares. */
 template <int N>
 TQI_ENCODE_INLINE void round_8(const float *x, float inv, uint32_t *w, uint32_t *sum_of_squares) {
     int squares = 0;
@@ -187,8 +144,11 @@ TQI_ENCODE_INLINE void round_8(const float *x, float inv, uint32_t *w, uint32_t 
 /* The same of a lane's part of a row. */
 template <class R>
 TQI_ENCODE_INLINE void quantize_8(const float *x, uint32_t *w, uint32_t *sum_of_squares) {
-    float largest = row_max<R>(largest_of_lane<R::N>(x));
-    round_8<R::N>(x, largest > 0 ? __fdiv_rn(127.0f, largest) : 0, w, sum_of_squares);
+    const float largest = row_max<R>(largest_of_lane<R::N>(x));
+    const ChunkScale<R> inv(largest > 0 ? __fdiv_rn(127.0f, largest) : 0, part_of_lane<R>());
+#pragma unroll
+    for (int c = 0; c < R::CHUNKS; c++)
+        round_8<8>(x + 8 * c, inv.of[c], w + 2 * c, sum_of_squares);
 }
 
 template <class R>

@@ -10,7 +10,6 @@
 
 #include "common/rows.cuh"
 #include "encode/encode_job.h"
-#include "spec/hadamard_data.h"
 
 namespace tqi {
 
@@ -21,10 +20,10 @@ template <int DIM, int LANES> struct RowShape {
     static constexpr int D = DIM, L = LANES, N = DIM / LANES, CHUNKS = N / 8;
     static constexpr int ORDER = DIM % 3 == 0 ? 12 : 1, BLOCK = DIM / ORDER;
     static constexpr int ROWS = 32 / LANES; /* of a warp at a time */
-    /* chunks of a lane that change hands at once, and floats from row to row meanwhile: an odd
-     * number of 16-byte words, so that lanes side by side meet no bank twice */
-    static constexpr int PASS = ORDER == 1 && CHUNKS > 4 ? 4 : CHUNKS, PITCH = L * PASS * 8 + 4;
-    static_assert(N % 8 == 0 && (ORDER == 1 ? CHUNKS == 1 || PASS % L == 0 : N % BLOCK == 0),
+    /* floats from row to row in shared memory: an odd number of 16-byte words, so that lanes side
+     * by side meet no bank twice; dims that are a power of two are never there */
+    static constexpr int PITCH = ORDER == 1 ? 0 : DIM + 4;
+    static_assert(N % 8 == 0 && (ORDER == 1 ? CHUNKS == 1 || CHUNKS % L == 0 : N % BLOCK == 0),
                   "lanes load whole chunks and blocks");
 };
 
@@ -35,14 +34,37 @@ TQI_ENCODE_INLINE constexpr int flip_place(int dim) {
     return (dim & ~3) | (((dim << 1 & 2) | (dim >> 1 & 1)) ^ 1);
 }
 
-/* .. and chunks of every other lane reach the exchange with neighbours swapped, if their second has
- * its sign flipped: the first additions of a lane then trade places. */
-template <class R> TQI_ENCODE_INLINE constexpr bool swaps_neighbours(uint32_t part) {
-    return R::ORDER == 1 && R::CHUNKS > 1 && part % 2 == 1;
+/* Whether the lanes of a row trade halves of their numbers for the strides between them. */
+template <class R> TQI_ENCODE_INLINE constexpr bool trades() {
+    return R::ORDER == 1 && R::CHUNKS > 1;
 }
+
+/* Parity of a number of a few bits, as a sign bit. */
+TQI_ENCODE_INLINE constexpr uint32_t parity_sign(uint32_t bits) {
+    return (bits ^ bits >> 1 ^ bits >> 2 ^ bits >> 3) << 31;
+}
+
+/* .. Where numbers are traded between lanes that differ in bit b of their part, a lane keeps the
+ * chunks whose bit b is that of its part. It finds them in the same registers as every other lane,
+ * since the additions of stride 8 << b trade places if the second number has its sign flipped. */
 template <class R> TQI_ENCODE_INLINE constexpr uint32_t swap_bit(uint32_t dim) {
-    return swaps_neighbours<R>(dim / R::N) && dim % 2 == 1 ? 0x80000000u : 0;
+    return trades<R>() ? parity_sign(dim / R::N & dim / 8 & (R::L - 1)) : 0;
 }
+
+/* So differences of some lanes have the other sign: of a lane's chunk c behind rotate_row(). */
+template <class R> TQI_ENCODE_INLINE constexpr uint32_t chunk_sign(uint32_t c, uint32_t part) {
+    return trades<R>() ? parity_sign(c / (R::CHUNKS / R::L) & part) : 0;
+}
+
+/* A factor for each chunk of a lane that mends its sign as well. */
+template <class R> struct ChunkScale {
+    float of[R::CHUNKS];
+    TQI_ENCODE_INLINE explicit ChunkScale(float scale, uint32_t part) {
+#pragma unroll
+        for (int c = 0; c < R::CHUNKS; c++)
+            of[c] = __uint_as_float(__float_as_uint(scale) ^ chunk_sign<R>(c, part));
+    }
+};
 
 template <class R> TQI_ENCODE_INLINE uint32_t row_of_lane() {
     return threadIdx.x % R::ROWS;
@@ -113,6 +135,13 @@ template <class R> TQI_ENCODE_INLINE float sum_squares(const float *x) {
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
+/* One of the two elements of 16 bits in a word. */
+template <int DTYPE> TQI_ENCODE_INLINE float element_of_pair(uint32_t w, int second) {
+    if (DTYPE == TQ_F16)
+        return f16_bits((uint16_t)(second ? w >> 16 : w));
+    return __uint_as_float(second ? w & 0xffff0000u : w << 16);
+}
+
 /* Elements of a chunk as they lie in the row. */
 template <int DTYPE> struct RawChunk {
     static constexpr int WORDS = DTYPE == TQ_F32 ? 8 : 4;
@@ -120,10 +149,13 @@ template <int DTYPE> struct RawChunk {
     TQI_ENCODE_INLINE float element(int i) const {
         if (DTYPE == TQ_F32)
             return __uint_as_float(w[i % WORDS]);
-        uint32_t v = w[i / 2 % WORDS];
-        if (DTYPE == TQ_F16)
-            return f16_bits((uint16_t)(i % 2 ? v >> 16 : v));
-        return __uint_as_float(i % 2 ? v & 0xffff0000u : v << 16);
+        return element_of_pair<DTYPE>(w[i / 2 % WORDS], i % 2);
+    }
+    TQI_ENCODE_INLINE void set_piece(int i, const uint4 &v) {
+        w[4 * i] = v.x;
+        w[4 * i + 1] = v.y;
+        w[4 * i + 2] = v.z;
+        w[4 * i + 3] = v.w;
     }
     /* x has the rows' type */
     TQI_ENCODE_INLINE void set(int i, float x) {
@@ -140,15 +172,9 @@ template <int DTYPE> struct RawChunk {
 
 template <int DTYPE> TQI_ENCODE_INLINE RawChunk<DTYPE> read_chunk(const void *from) {
     RawChunk<DTYPE> c;
-    const uint4 *at = (const uint4 *)from;
 #pragma unroll
-    for (int i = 0; i < c.WORDS / 4; i++) {
-        uint4 v = at[i];
-        c.w[4 * i] = v.x;
-        c.w[4 * i + 1] = v.y;
-        c.w[4 * i + 2] = v.z;
-        c.w[4 * i + 3] = v.w;
-    }
+    for (int i = 0; i < c.WORDS / 4; i++)
+        c.set_piece(i, ((const uint4 *)from)[i]);
     return c;
 }
 
@@ -219,153 +245,15 @@ __device__ inline int64_t first_element(const RowsIn &rows, const RowPlace &p) {
 struct RowNorm {
     float sum;
     int exponent;
+    bool is_rotated;
 };
 
-/* Rows of a warp again, slowly: replaces what is not finite and counts it, brings the row into
- * range. Rare, for the whole warp. */
-template <class R>
-__device__ __noinline__ RowNorm sanitize(const EncodeJob &job, uint32_t side, RowPlace p,
-                                         float *x) {
-    const RowsIn &rows = job.rows[side];
-    const Side &s = job.side[side];
-    RowNorm norm = {0, 0};
-    uint32_t bad = 0;
-    for (int i = 0; i < R::N; i++) {
-        int dim = (int)p.part * R::N + i;
-        x[i] = 0;
-        if (!p.fresh)
-            continue;
-        x[i] = replace_nonfinite(load_element(rows.data, rows.dtype, first_element(rows, p) + dim),
-                                 rows.dtype, bad);
-        if (s.mean)
-            x[i] = subtract_mean(x[i], s.mean[(size_t)p.head * R::D + dim]);
-    }
-    count_replaced(job, bad);
-    norm.sum = sum_squares<R>(x);
-    norm.exponent = bring_into_range<R>(x, &norm.sum);
-    for (int i = 0; i < R::N; i++) {
-        const uint32_t dim = p.part * R::N + i;
-        x[i] = __uint_as_float(__float_as_uint(x[i]) ^ s.flips[dim] ^ swap_bit<R>(dim));
-    }
-    return norm;
-}
-
-/* Sanitizes a warp's rows when one of them needs it: what is not finite shows in the sum. */
-template <class R>
-TQI_ENCODE_INLINE RowNorm check_rows(const EncodeJob &job, uint32_t side, const RowPlace &p,
-                                     float *x) {
-    RowNorm norm = {sum_squares<R>(x), 0};
-    if (!__any_sync(~0u, p.fresh && !in_range(norm.sum)))
-        return norm;
-    float again[R::N]; /* so that x need not have an address */
-    norm = sanitize<R>(job, side, p, again);
-    const volatile float *from = again; /* loads of several would tie registers together */
-#pragma unroll
-    for (int i = 0; i < R::N; i++)
-        x[i] = from[i];
-    return norm;
-}
-
-/* ---- rotation ---------------------------------------------------------------------------------
- */
+/* ---- additions ----------------------------------------------------------------------------- */
 
 TQI_ENCODE_INLINE void butterfly(float &a, float &b) {
     float sum = a + b, difference = a - b;
     a = sum;
     b = difference;
-}
-
-/* The Paley part of a row in shared memory: a lane takes the same places of all 12 blocks, two
- * at a time. */
-template <class R> TQI_ENCODE_INLINE void mix_blocks(uint32_t part, float *row) {
-    constexpr uint64_t rows[12] = TQI_H12_ROWS;
-    row += 2 * part;
-#pragma unroll 1
-    for (int place = 0; place < R::BLOCK; place += 2 * R::L, row += 2 * R::L) {
-        float2 in[12];
-#pragma unroll
-        for (int a = 0; a < 12; a++)
-            in[a] = *(const float2 *)(row + a * R::BLOCK);
-#pragma unroll
-        for (int k = 0; k < 12; k++) {
-            float x = rows[k] & 1 ? -in[0].x : in[0].x, y = rows[k] & 1 ? -in[0].y : in[0].y;
-#pragma unroll
-            for (int a = 1; a < 12; a++) {
-                x = rows[k] >> a & 1 ? x - in[a].x : x + in[a].x;
-                y = rows[k] >> a & 1 ? y - in[a].y : y + in[a].y;
-            }
-            *(float2 *)(row + k * R::BLOCK) = make_float2(x, y);
-        }
-    }
-}
-
-/* Neighbouring dims of a lane for its chunks, by way of the warp's rows in shared memory. */
-template <class R> TQI_ENCODE_INLINE void exchange(float *room, uint32_t part, float *x) {
-    float *row = room + row_of_lane<R>() * R::PITCH, in[R::N];
-#pragma unroll
-    for (int first = 0; first < R::CHUNKS; first += R::PASS) {
-        if (first)
-            __syncwarp();
-#pragma unroll
-        for (int i = 0; i < R::PASS * 2; i++) {
-            const float *v = x + 8 * first + 4 * i;
-            *(float4 *)(row + part * R::PASS * 8 + 4 * i) = make_float4(v[0], v[1], v[2], v[3]);
-        }
-        __syncwarp();
-        if constexpr (R::ORDER > 1) {
-            mix_blocks<R>(part, row);
-            __syncwarp();
-        }
-#pragma unroll
-        for (int k = 0; k < R::PASS; k++) { /* the pass has chunk k L + part of all lanes' */
-            constexpr int PER_LANE = R::ORDER > 1 ? R::CHUNKS : R::PASS / R::L;
-            int c =
-                R::ORDER > 1 ? k : k / PER_LANE * (R::CHUNKS / R::L) + first / R::L + k % PER_LANE;
-            const float4 *from = (const float4 *)(row + (k * R::L + part) * 8);
-            float4 low = from[0], high = from[1];
-            float v[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-            const bool swapped = swaps_neighbours<R>(k * R::L / R::PASS); /* by the lane it is of */
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                in[8 * c + i] = v[swapped ? i ^ 1 : i];
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < R::N; i++)
-        x[i] = in[i];
-}
-
-/* A chunk a lane: strides between lanes are shuffles. */
-template <class R> TQI_ENCODE_INLINE void rotate_shuffled(uint32_t part, float *x) {
-#pragma unroll
-    for (int h = 1; h < R::L; h *= 2) {
-        float sign = part & h ? -1.0f : 1.0f;
-#pragma unroll
-        for (int i = 0; i < R::N; i++) /* the product is exact */
-            x[i] = fmaf(x[i], sign, __shfl_xor_sync(~0u, x[i], h * R::ROWS));
-    }
-}
-
-/* The Hadamard matrix on rows whose signs have been flipped. */
-template <class R> TQI_ENCODE_INLINE void rotate_row(float *room, uint32_t part, float *x) {
-    constexpr int IN_LANE = R::ORDER == 1 ? R::N : R::BLOCK;
-#pragma unroll
-    for (int h = 1; h < IN_LANE; h *= 2)
-#pragma unroll
-        for (int i = 0; i < R::N; i++)
-            if (!(i & h))
-                butterfly(x[i], x[i + h]);
-    if constexpr (R::CHUNKS == 1) {
-        rotate_shuffled<R>(part, x);
-    } else {
-        exchange<R>(room, part, x);
-#pragma unroll
-        for (int h = R::N / R::L; R::ORDER == 1 && h < R::N; h *= 2)
-#pragma unroll
-            for (int i = 0; i < R::N; i++)
-                if (!(i & h))
-                    butterfly(x[i], x[i + h]);
-    }
 }
 
 } /* namespace tqi */

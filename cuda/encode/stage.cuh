@@ -78,6 +78,22 @@ template <int BITS> struct WordSet {
     }
 };
 
+/* Bits of a under MASK, of b elsewhere, in one operation; the compiler would take two. */
+template <uint32_t MASK> TQI_ENCODE_INLINE uint32_t select_bits(uint32_t a, uint32_t b) {
+    uint32_t bits;
+    asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(bits) : "r"(a), "r"(b), "n"(MASK));
+    return bits;
+}
+
+/* Moves signs from their codes to where words of 4 bits store them (tqi_sign_bit4). */
+TQI_ENCODE_INLINE uint32_t place_signs(uint32_t w) {
+    const uint32_t even = w << 4; /* bytes whose top bits are the signs of even nibbles */
+    uint32_t high, low;           /* signs 0 to 3 and 4 to 7, each in all bits of a byte */
+    asm("prmt.b32 %0, %1, %2, 0x9d8c;" : "=r"(high) : "r"(w), "r"(even));
+    asm("prmt.b32 %0, %1, %2, 0xbfae;" : "=r"(low) : "r"(w), "r"(even));
+    return select_bits<0x77777777u>(w, select_bits<0xf0f0f0f0u>(high, low));
+}
+
 /* ---- keys
  * ---------------------------------------------------------------------------------------- */
 
@@ -117,7 +133,7 @@ TQI_ENCODE_INLINE void store_keys(const StagePlace &p, int h) {
         for (int i = 0; i < Set::SLABS; i++) {
 #pragma unroll
             for (int n = 0; n < 4; n++)
-                out[n] = Set::slab(w + n, 4, i);
+                out[n] = BITS == 4 ? place_signs(w[n]) : Set::slab(w + n, 4, i);
             store_tokens(at + i * H * SLAB, out, WHOLE ? 15 : fresh);
         }
     }
@@ -131,16 +147,9 @@ TQI_ENCODE_INLINE constexpr int token_of(int n) {
     return (n & 1) | (n >> 1 & 1) << 2 | (n >> 2) << 1;
 }
 
-/* The nibble whose top bit carries sign n of a word of 4-bit codes, and back. */
+/* The sign that the top bit of a nibble of 4-bit codes carries. */
 TQI_ENCODE_INLINE constexpr int sign_at(int nibble) {
     return nibble & 1 ? nibble / 2 : nibble / 2 + 4;
-}
-
-/* Bits of a under MASK, of b elsewhere, in one operation; the compiler would take two. */
-template <uint32_t MASK> TQI_ENCODE_INLINE uint32_t select_bits(uint32_t a, uint32_t b) {
-    uint32_t bits;
-    asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(bits) : "r"(a), "r"(b), "n"(MASK));
-    return bits;
 }
 
 TQI_ENCODE_INLINE void transpose_nibbles(uint32_t *r) {
@@ -215,8 +224,8 @@ template <class S> struct ValueTask {
     }
 };
 
-/* Codes of a chunk of eight tokens as words of dims. Signs of 4 bits come placed among the dims
- * and leave placed among the tokens. */
+/* Codes of a chunk of eight tokens as words of dims. Signs of 4 bits come with their levels and
+ * leave placed among the tokens. */
 template <int BITS> TQI_ENCODE_INLINE void transpose_codes(const uint32_t in[8], uint32_t *r) {
     uint32_t t[8];
 #pragma unroll
@@ -226,7 +235,7 @@ template <int BITS> TQI_ENCODE_INLINE void transpose_codes(const uint32_t in[8],
     transpose_nibbles(t);
 #pragma unroll
     for (int n = 0; n < 8; n++)
-        r[n] = BITS == 4 ? select_bits<0x77777777u>(t[n], t[n < 4 ? 2 * n + 1 : 2 * n - 8]) : t[n];
+        r[n] = t[n];
 }
 
 /* A lane takes the chunks of a set for eight tokens. */

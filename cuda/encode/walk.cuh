@@ -66,8 +66,12 @@ TQI_ENCODE_INLINE uint32_t pieces_of(const FastEncodeJob &f) {
 
 /* Units of a launch: of a piece or window both sides, their parts of the tokens, then heads. The
  * device may know of fewer pieces. */
+__host__ __device__ inline uint32_t units_of(const FastEncodeJob &f, uint32_t pieces,
+                                             uint32_t log2_parts) {
+    return (pieces << log2_parts) * f.job.n_heads * (f.sides == 3 ? 2 : 1);
+}
 __host__ __device__ inline uint32_t units_of(const FastEncodeJob &f, uint32_t log2_parts) {
-    return (f.job.max_pieces << log2_parts) * f.job.n_heads * (f.sides == 3 ? 2 : 1);
+    return units_of(f, f.job.max_pieces, log2_parts);
 }
 
 /* n / d by way of `inverse` = floor((2^32 - 1) / d); *rest: what is left. */
@@ -198,10 +202,11 @@ TQI_ENCODE_INLINE const uint32_t *flips_of(const FastEncodeJob &f) {
 TQI_ENCODE_INLINE Walk walk_of(const FastEncodeJob &f, uint32_t warp) {
     uint32_t warps = gridDim.x * FAST_WARPS, n = units_of(f, f.log2_parts);
     Walk w = {warp, warp < n ? warp + 1 : warp, pieces_of(f), 0, 0, {0, 0}};
-    if (n > warps) {
-        n = n / f.job.max_pieces * w.pieces; /* the device may know of fewer */
-        w.at = (uint32_t)((uint64_t)warp * n / warps);
-        w.end = (uint32_t)((uint64_t)(warp + 1) * n / warps);
+    if (n > warps) { /* the device may know of fewer */
+        uint32_t more,
+            each = divide(units_of(f, w.pieces, f.log2_parts), warps, f.inverse_warps, &more);
+        w.at = warp * each + min(warp, more);
+        w.end = w.at + each + (warp < more);
     }
     return w;
 }

@@ -37,18 +37,21 @@ __device__ __noinline__ void encode_again(const FastEncodeJob &f, Unit u, uint32
         store_gain(f, u, gain.token, gain.parts, gain.exponent);
 }
 
+/* Norms whose inverse times 2^-95 is exact. */
+TQI_ENCODE_INLINE bool in_level_range(float sum) {
+    return (sum >= 0x1p-80f) & (sum <= 0x1p60f);
+}
+
 /* Rotated rows with the norm's inverse to words of the stage; the sum of their squares. */
 template <class R, class S, int BITS>
-TQI_ENCODE_INLINE uint32_t code_whole(const FastBook &b, float scaled, float inv, const float *x,
+TQI_ENCODE_INLINE uint32_t code_whole(const FastBook &b, uint32_t step, float inv, const float *x,
                                       uint32_t *to) {
     constexpr int H = BITS == 8 ? 2 : 1;
     uint32_t w[R::CHUNKS * H], squares = 0;
     if constexpr (BITS == 8)
         quantize_8<R>(x, w, &squares);
-    else if constexpr (BITS == 4)
-        quantize_4<R>(x, inv, b, scaled, &squares, w);
     else
-        quantize_few_bits<R, BITS>(x, inv, b, &squares, w);
+        quantize_levels<R, BITS, true>(x, inv, no_zero<R>(), b, step, &squares, w);
 #pragma unroll
     for (int h = 0; h < H; h++)
 #pragma unroll
@@ -57,43 +60,38 @@ TQI_ENCODE_INLINE uint32_t code_whole(const FastBook &b, float scaled, float inv
     return row_sum<R>(squares);
 }
 
+/* A number that stays in a register: the compiler would read a parameter anew every round. */
+template <class T> TQI_ENCODE_INLINE T kept(T x) {
+    if constexpr (sizeof(T) == 8)
+        asm volatile("" : "+l"(x));
+    else
+        asm volatile("" : "+r"(x));
+    return x;
+}
+
 /* ---- units -------------------------------------------------------------------------------------
  */
 
 /* What a lane copies of the rounds of a unit, one behind another. */
 template <class R> struct RowsAhead {
-    static constexpr uint32_t PIECES = R::D / 8, PITCH = PIECES * 16 + 16;
-    static constexpr bool WHOLE_ROWS = 32 % PIECES == 0; /* at a time, not pieces of several */
-    static constexpr int AT_ONCE = WHOLE_ROWS ? 32 / PIECES : R::ROWS;
     const uint8_t *from;
     uint8_t *slot;
-    int64_t stride, further; /* bytes: from row to row, from the last round to the next head */
+    int64_t step, further; /* bytes: from round to round, from the last to the next head */
 
     TQI_ENCODE_INLINE RowsAhead(const FastEncodeJob &f, const Unit &u, uint32_t rounds,
                                 uint8_t *to) {
-        const uint32_t lane = threadIdx.x % 32;
-        stride = f.job.rows[u.side].token_stride * 2;
-        from = u.from + u.first * stride;
-        further = head_bytes(f, u) - (int64_t)(rounds - 1) * R::ROWS * stride;
+        const int64_t stride = kept(f.job.rows[u.side].token_stride * 2);
+        from = u.from + (u.first + row_to_copy<R>()) * stride + piece_to_copy(R::L);
+        step = R::ROWS * stride;
+        further = head_bytes(f, u) - (int64_t)(rounds - 1) * step;
         slot = to;
-        if constexpr (WHOLE_ROWS) {
-            from += lane / PIECES * stride + lane % PIECES * 16;
-            slot += lane / PIECES * PITCH + lane % PIECES * 16;
-        }
     }
     /* To the next round, of this unit or the first of the next head. */
-    TQI_ENCODE_INLINE void step(bool last) {
-        from += last ? further : R::ROWS * stride;
+    TQI_ENCODE_INLINE void advance(bool last) {
+        from += last ? further : step;
     }
     TQI_ENCODE_INLINE void start() const {
-        const uint8_t *at = from;
-        if constexpr (!WHOLE_ROWS) {
-            copy_rows<R, PIECES, true>(at, stride, ~0u, slot);
-        } else {
-#pragma unroll
-            for (int i = 0; i < R::ROWS; i += AT_ONCE, at += AT_ONCE * stride)
-                copy16_async(slot + i * PITCH, at);
-        }
+        copy_row<R, R::D / 8>(from, slot);
     }
 };
 
@@ -101,29 +99,32 @@ template <class R> struct RowsAhead {
  * the norm and squares of a row of its own. */
 template <class R, class S, int BITS, class Refill>
 TQI_ENCODE_INLINE void encode_round(const FastEncodeJob &f, const Unit &u, uint32_t round,
-                                    const uint8_t *row, const WarpRoom &room, float scaled,
-                                    float *norm, uint32_t *squares, const Refill &refill) {
+                                    bool is_bf16, const uint8_t *row, const WarpRoom &room,
+                                    uint32_t step, float *norm, uint32_t *squares,
+                                    const Refill &refill) {
     uint32_t part = part_of_lane<R>();
     float x[R::N];
     wait_copies();
     __syncwarp();
-    if (f.job.rows[u.side].dtype == TQ_BF16)
-        load_chunks<R, TQ_BF16, true>(row, room.flips, nullptr, part, x);
+    const WholeRow<R> whole(row, room.signs, part);
+    if (is_bf16)
+        whole.template convert<TQ_BF16>(x);
     else
-        load_chunks<R, TQ_F16, true>(row, room.flips, nullptr, part, x);
+        whole.template convert<TQ_F16>(x);
     __syncwarp();
     refill();
+    const bool is_odd = has_negative_zeros<R>(part, x);
     float sum = sum_squares<R>(x), root = sqrt_in_range(sum);
     float inv = BITS == 8 ? 0 : reciprocal_in_range(root); /* on their way meanwhile */
     rotate_row<R>(room.exchange, part, x);
-    if (__any_sync(~0u, !in_range(sum))) {
+    if (__any_sync(~0u, !in_level_range(sum) | is_odd)) {
         Unit copy = u; /* so that u need not have an address */
         encode_again<R, S>(f, copy, u.first + round * R::ROWS + row_of_lane<R>(), room);
         *squares = part == round ? 0 : *squares;
         return;
     }
     uint32_t *to = room.stage + part * S::PITCH + u.first + round * R::ROWS + row_of_lane<R>();
-    uint32_t sum_of_squares = code_whole<R, S, BITS>(f.book[u.side], scaled, inv, x, to);
+    uint32_t sum_of_squares = code_whole<R, S, BITS>(f.book[u.side], step, inv, x, to);
     if (part == round) {
         *norm = root;
         *squares = sum_of_squares;
@@ -137,7 +138,8 @@ TQI_ENCODE_INLINE void encode_whole(const FastEncodeJob &f, Unit &u, uint32_t he
                                     uint8_t *slot, const WarpRoom &room, const Next &next) {
     const uint32_t rounds = GROUP / R::ROWS >> (S::PART ? f.log2_parts : 0);
     const uint8_t *row = slot + row_of_lane<R>() * pitch_of<R>(TQ_F16);
-    float scaled = BITS == 4 ? room.scaled[8 * u.side + threadIdx.x % 8] : 0;
+    const uint32_t step = BITS < 8 ? step_of_lane(room, u.side) : 0;
+    const bool is_bf16 = kept(f.job.rows[u.side].dtype) == TQ_BF16;
     RowsAhead<R> ahead(f, u, rounds, slot);
     for (;;) {
         const bool near = u.head + 1 < head_end;
@@ -147,13 +149,14 @@ TQI_ENCODE_INLINE void encode_whole(const FastEncodeJob &f, Unit &u, uint32_t he
         for (uint32_t round = 0; round < rounds; round++) {
             auto refill = [&]() {
                 const bool last = round + 1 == rounds;
-                ahead.step(last);
+                ahead.advance(last);
                 if (last && !near)
                     next();
                 else
                     ahead.start();
             };
-            encode_round<R, S, BITS>(f, u, round, row, room, scaled, &norm, &squares, refill);
+            encode_round<R, S, BITS>(f, u, round, is_bf16, row, room, step, &norm, &squares,
+                                     refill);
         }
         if (part < rounds && squares)
             store_gain_in_range(f, u, u.first + part * R::ROWS + row_of_lane<R>(), norm, squares);

@@ -121,6 +121,57 @@ static void strided(tq_format f, uint32_t dim, tq_dtype type) {
     pair_destroy(&p);
 }
 
+/* Elements of rows in which sums cancel and zeros have either sign: whether a coordinate is 0 or -0
+ * decides a bit of its code. */
+static float zeros_element(uint32_t row, uint32_t i, uint32_t dim) {
+    const float zero = gpu_gauss() < 0 ? -0.0f : 0.0f, one = gpu_gauss() < 0 ? -1.0f : 1.0f;
+    const float some = gpu_gauss() < 0 ? zero : one;
+    switch (row / 16 % 9) { /* a kind for rows that a warp takes at once */
+    case 0:
+        return some; /* small integers */
+    case 1:
+        return i < row % 40 ? zero : one; /* zeros in front */
+    case 2:
+        return i < row % 40 ? zero : gpu_gauss(); /* and numbers that cancel seldom */
+    case 3:
+        return i == row % dim || i == row * 7 % dim; /* two that are not zero */
+    case 4:
+        return zero;
+    case 5:
+        return i < dim / 2 ? zero : some; /* half a row */
+    case 6:
+        return i < 4 || i % 32 < 2 ? zero : 1.0f; /* equal neighbours */
+    case 7:
+        return i % 32 == 0 ? zero : gpu_gauss(); /* where lanes begin */
+    default:
+        return i % 8 < 4 ? -0.0f : (float)(i % 3) - 1; /* zeros of one sign */
+    }
+}
+
+/* Whole token groups and parts of them. */
+static void zeros(tq_format f, uint32_t dim, tq_dtype type) {
+    enum { TOKENS = 203, HEADS = 2 };
+    tq_cache_config config = {.n_kv_heads = HEADS, .head_dim = dim};
+    struct pair p;
+    char what[64];
+    snprintf(what, sizeof what, "format %u dim %u type %d, zeros", f, dim, type);
+    if (pair_create(&p, config, f, value_format(f))) {
+        const size_t n = (size_t)TOKENS * HEADS * dim;
+        void *rows = malloc(n * gpu_size(type));
+        for (size_t i = 0; i < n; i++)
+            gpu_set(rows, type, i, zeros_element((uint32_t)(i / dim), (uint32_t)(i % dim), dim));
+        void *device = gpu_upload(rows, n * gpu_size(type));
+        tq_seq seq = pair_seq(&p);
+        tq_rows_in cpu = {.data = rows, .dtype = type}, gpu = {.data = device, .dtype = type};
+        GPU_OK(tq_append(p.cpu, seq, 0, TOKENS, &cpu, &cpu, NULL));
+        GPU_OK(tq_append(p.gpu, seq, 0, TOKENS, &gpu, &gpu, NULL));
+        pair_check_pages(&p, seq, what);
+        gpu_release(device);
+        free(rows);
+    }
+    pair_destroy(&p);
+}
+
 /* A few tokens of what has kernels of its own, for tools that are slow: racecheck takes minutes for
  * a page of 64 tokens of 3 heads. */
 void check_bytes_sanitize(void) {
@@ -162,6 +213,9 @@ void check_bytes(void) {
         centred(formats[f]);
         for (uint32_t dim = 64; dim <= 256; dim += dim < 128 ? 32 : 64)
             strided(formats[f], dim, (tq_dtype)((dim / 32 + (uint32_t)f) % 3));
+        for (uint32_t dim = 64; dim <= 256; dim += dim < 128 ? 32 : 64)
+            for (tq_dtype type = 0; type < 3; type++)
+                zeros(formats[f], dim, type);
     }
     for (int f = 0; f < 3; f++)
         for (int d = 0; d < 3; d++)
