@@ -221,7 +221,7 @@ struct tqi_row {
     uint32_t n_items, n_workers;
     uint32_t entry; /* tiles that an item's entry counts as */
     uint32_t turn;  /* shares begin a multiple of so many tiles from the beginning of an item, so
-                       that  no worker takes fewer at a time but at the end of an item */
+                       that no worker takes fewer at a time but at the end of an item */
 };
 
 /* The row of items that all have tiles, or not (`busy` have). Every worker gets tiles. */
