@@ -89,7 +89,7 @@ struct whole {
 };
 
 /* Rows from `row` on and 32 dims. */
-TQK_INLINE void sum_whole(struct whole *w, enum tqk_units_avx2 units, uint32_t bits, uint32_t row,
+TQK_INLINE void run_whole(struct whole *w, enum tqk_units_avx2 units, uint32_t bits, uint32_t row,
                           uint32_t rows) {
     const char *weights = (const char *)(w->weights->rows + (size_t)row * TQK_BLOCK_AVX2);
     const int32_t *bias = w->weights->bias + row;
@@ -116,19 +116,11 @@ TQK_INLINE void sum_whole(struct whole *w, enum tqk_units_avx2 units, uint32_t b
         w->block.ahead = ahead;
 }
 
-typedef void whole_fn(struct whole *w, uint32_t row);
-#define WHOLE(name, units, inner, bits, rows)                                                      \
-    static __attribute__((noinline)) void name##_##units##_##rows(struct whole *w, uint32_t row) { \
-        sum_whole(w, TQK_##units, bits, row, rows);                                                \
-    }
-TQK_FIRST_WHOLE_AVX2(whole_lm4, 4)
-TQK_FIRST_WHOLE_AVX2(whole_int8, 8)
-TQK_NEXT_WHOLE_AVX2(whole_next)
+TQK_WHOLES_AVX2
 
 /* All dims of a block of tokens. */
 static void accumulate_whole(const struct job *j, whole_fn *const by_rows[2][TQK_ROWS_AVX2 + 1],
                              uint32_t n_rows, uint32_t first_word) {
-    const uint32_t first = tqk_first_rows_avx2(n_rows);
     struct whole w; /* set field by field: clearing it would show */
     w.block.table = j->codes.table;
     w.block.codes = j->codes.at + (size_t)first_word * TQK_WHOLE_SLAB_AVX2;
@@ -139,11 +131,7 @@ static void accumulate_whole(const struct job *j, whole_fn *const by_rows[2][TQK
     w.sums = j->states + offsetof(struct tqk_state_avx2, acc);
     w.state_bytes = j->state_bytes;
     for (uint32_t word = 0; word < TQK_WHOLE_WORDS_AVX2; word++) {
-        by_rows[first < n_rows][first](&w, 0);
-        for (uint32_t r = first, rows; r < n_rows; r += rows) {
-            rows = tqk_next_rows_avx2(n_rows - r);
-            whole_next[rows](&w, r);
-        }
+        run_all_rows(by_rows, &w, n_rows);
         w.block.codes += TQK_WHOLE_SLAB_AVX2;
         w.sums += 32 * sizeof(float);
     }

@@ -339,8 +339,7 @@ static inline uint32_t tqk_next_rows_avx2(uint32_t left) {
 }
 
 /* A function of its own for every number of rows, so that each has all registers: wants
- * ROWS(name, units, inner, bits, rows), which makes one, and their type rows_fn; or, of whole
- * blocks, WHOLE and whole_fn. */
+ * ROWS(name, units, inner, bits, rows), which makes one, and their type rows_fn. */
 #ifdef __AVXVNNI__
 #define TQK_FIRST_OF_AVX2(ROWS, rows_fn, name, inner, bits) \
     ROWS(name, ALONE, inner, bits, 1)                       \
@@ -375,7 +374,27 @@ static inline uint32_t tqk_next_rows_avx2(uint32_t left) {
 #endif
 #define TQK_FIRST_AVX2(name, inner, bits) TQK_FIRST_OF_AVX2(ROWS, rows_fn, name, inner, bits)
 #define TQK_NEXT_AVX2(name, inner) TQK_NEXT_OF_AVX2(ROWS, rows_fn, name, inner)
-#define TQK_FIRST_WHOLE_AVX2(name, bits) TQK_FIRST_OF_AVX2(WHOLE, whole_fn, name, 4, bits)
-#define TQK_NEXT_WHOLE_AVX2(name) TQK_NEXT_OF_AVX2(WHOLE, whole_fn, name, 4)
+
+/* The same of whole blocks: wants struct whole and run_whole(). run_all_rows() runs one of
+ * whole_<format> on the first rows of a block, which keep its codes, and whole_next on the others.
+ */
+#define TQK_WHOLE_AVX2(name, units, inner, bits, rows)                                             \
+    static __attribute__((noinline)) void name##_##units##_##rows(struct whole *w, uint32_t row) { \
+        run_whole(w, TQK_##units, bits, row, rows);                                                \
+    }
+#define TQK_WHOLES_AVX2                                                                          \
+    typedef void whole_fn(struct whole *w, uint32_t row);                                        \
+    TQK_FIRST_OF_AVX2(TQK_WHOLE_AVX2, whole_fn, whole_lm4, 4, 4)                                 \
+    TQK_FIRST_OF_AVX2(TQK_WHOLE_AVX2, whole_fn, whole_int8, 4, 8)                                \
+    TQK_NEXT_OF_AVX2(TQK_WHOLE_AVX2, whole_fn, whole_next, 4)                                    \
+    TQK_INLINE void run_all_rows(whole_fn *const by_rows[2][TQK_ROWS_AVX2 + 1], struct whole *w, \
+                                 uint32_t n_rows) {                                              \
+        const uint32_t first = tqk_first_rows_avx2(n_rows);                                      \
+        by_rows[first < n_rows][first](w, 0);                                                    \
+        for (uint32_t r = first, rows; r < n_rows; r += rows) {                                  \
+            rows = tqk_next_rows_avx2(n_rows - r);                                               \
+            whole_next[rows](w, r);                                                              \
+        }                                                                                        \
+    }
 
 #endif

@@ -165,8 +165,8 @@ struct whole {
 };
 
 /* Rows from `row` on and all keys of a group. */
-TQK_INLINE void score_whole(struct whole *w, enum tqk_units_avx2 units, uint32_t bits, uint32_t row,
-                            uint32_t rows) {
+TQK_INLINE void run_whole(struct whole *w, enum tqk_units_avx2 units, uint32_t bits, uint32_t row,
+                          uint32_t rows) {
     const char *query = w->queries + (size_t)row * WHOLE_QUERY;
     const void *bias = query + offsetof(struct tqk_query_avx2, bias);
     const uint8_t *ahead = w->block.ahead;
@@ -184,14 +184,7 @@ TQK_INLINE void score_whole(struct whole *w, enum tqk_units_avx2 units, uint32_t
         w->block.ahead = ahead;
 }
 
-typedef void whole_fn(struct whole *w, uint32_t row);
-#define WHOLE(name, units, inner, bits, rows)                                                      \
-    static __attribute__((noinline)) void name##_##units##_##rows(struct whole *w, uint32_t row) { \
-        score_whole(w, TQK_##units, bits, row, rows);                                              \
-    }
-TQK_FIRST_WHOLE_AVX2(whole_lm4, 4)
-TQK_FIRST_WHOLE_AVX2(whole_int8, 8)
-TQK_NEXT_WHOLE_AVX2(whole_next)
+TQK_WHOLES_AVX2
 
 /* (Queries have WHOLE_QUERY bytes where there is no sketch, which 4 and 8 bits never have.) */
 static bool is_whole(const struct tqi_rows *k, const struct tqi_tile *tile) {
@@ -204,7 +197,6 @@ static void score_groups(const struct tqi_rows *k, whole_fn *const by_rows[2][TQ
                          uint32_t stride, float *scores, void *scratch) {
     const struct tqi_layout *l = &k->layout;
     const size_t group = (size_t)TQK_WHOLE_DIM_AVX2 * TQK_WHOLE_GROUP_AVX2 * l->bits / 8;
-    const uint32_t first = tqk_first_rows_avx2(n_rows);
     struct whole w; /* set field by field: clearing it would show */
     w.block.table = tqk_codes_of_avx2(k, tile, TQK_KEY_BIAS_AVX2).table;
     w.block.codes = tile->blob + l->codes + tile->first / TQK_WHOLE_GROUP_AVX2 * group;
@@ -216,11 +208,7 @@ static void score_groups(const struct tqi_rows *k, whole_fn *const by_rows[2][TQ
     w.scores = scores;
     w.stride = stride;
     for (uint32_t token = tile->first; token < tile->last; token += TQK_WHOLE_GROUP_AVX2) {
-        by_rows[first < n_rows][first](&w, 0);
-        for (uint32_t r = first, rows; r < n_rows; r += rows) {
-            rows = tqk_next_rows_avx2(n_rows - r);
-            whole_next[rows](&w, r);
-        }
+        run_all_rows(by_rows, &w, n_rows);
         w.block.codes += group;
         w.gains += (size_t)TQK_WHOLE_GROUP_AVX2 * 2;
         w.scores += TQK_WHOLE_GROUP_AVX2;
