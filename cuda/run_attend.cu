@@ -52,8 +52,8 @@ static tq_status shape_block(const State *s, const FastKernel *kernel, FastJob *
 }
 
 /* What is asked for of a worker's pages while its queries are being prepared, as measured
- * (docs/PERFORMANCE.md, "Launches"): a page, or as many as make 8 KB. Formats with larger pages
- * wait for memory longer than they compute, and use more. */
+ * (docs/experiments/gpu_decode.md, "Launches"): a page, or as many as make 8 KB. Formats with
+ * larger pages wait for memory longer than they compute, and use more. */
 static uint32_t bytes_ahead(const Pages &pages) {
     const uint32_t least = 8 << 10, large = 12 << 10, most = 20 << 10;
     if (pages.blob_bytes >= large)

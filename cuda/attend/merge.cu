@@ -8,7 +8,7 @@ namespace tqi {
 namespace {
 
 /* CROWDED: fewer registers and pieces at a time, so that all blocks of many rows find room at once;
- * a second wave would take longer than the first (docs/PERFORMANCE.md, "Launches"). */
+ * a second wave would take longer than the first (docs/experiments/gpu_decode.md, "Launches"). */
 template <class Row, bool CROWDED>
 __global__ void __launch_bounds__(128, CROWDED ? 8 : 1)
     tqk_merge_pieces(const __grid_constant__ AttendJob job, uint32_t row_bytes) {

@@ -301,7 +301,7 @@ tq_status run_stream(const FastJob &job, cudaStream_t stream) {
 }
 
 /* An entry of the table: formats, rows of a tile in fours, head dim, warps of a block and slots
- * of a warp, as measured (docs/PERFORMANCE.md). */
+ * of a warp, as measured (docs/experiments/gpu_decode.md). */
 #define TQI_FAST_KERNEL(name, kf, vf, nt, dim, warps, slots)                      \
     const FastKernel name = {kf,                                                  \
                              vf,                                                  \

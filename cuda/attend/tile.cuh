@@ -33,7 +33,7 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
     static constexpr int TURN = PAGES * GROUPS, SCORES = 4 * TURN; /* groups and scores of a turn */
     using Layout = Blob<KF, VF, D>;
     /* Whether places are refilled as soon as words are in registers: of larger slots too much would
-     * be on its way (docs/PERFORMANCE.md). */
+     * be on its way (docs/experiments/gpu_decode.md). */
     static constexpr bool EARLY =
         K_INT && V_INT && !SKETCH && SPLIT && PAGES * Layout::bytes < 8192;
     using Edge = PageEdge<NT>;

@@ -6,6 +6,7 @@ model=$1
 level=$2
 old_cpu=$3
 shift 3
+log=$old_cpu.$model.log
 emulate() {
     qemu-x86_64 -cpu "$model" "$@" 2>&1
 }
@@ -15,10 +16,10 @@ if [ "$level" = none ] && emulate "$old_cpu" avx >/dev/null; then
 fi
 emulate "$old_cpu" "$level" >/dev/null || { echo "FAILED: features of a $model" >&2; exit 1; }
 for program in "$@"; do
-    TQ_TEST_LEVEL=best emulate "$program" >"$old_cpu.log" || {
-        tail -n 30 "$old_cpu.log"
+    TQ_TEST_LEVEL=best emulate "$program" >"$log" || {
+        tail -n 30 "$log"
         echo "FAILED on a $model: $program" >&2
         exit 1
     }
-    echo "$model: $(basename "$program"): $(grep -c '       OK' "$old_cpu.log") tests"
+    echo "$model: $(basename "$program"): $(grep -c '       OK' "$log") tests"
 done

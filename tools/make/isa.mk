@@ -4,7 +4,8 @@
 PACKAGES_EMULATOR := qemu-user
 PACKAGES_CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
-.PHONY: check-isa check-old-cpu run-old-cpu
+# Emulated steps take minutes on one CPU each: those that need nothing of each other are targets of their own.
+.PHONY: check-isa check-old-cpu run-old-cpu run-nehalem run-haswell
 check-isa: lib
 ifneq ($(filter avx2,$(LEVELS)),)
 	$(PYTHON) tools/make/check_isa.py tools/make/lib.mk lib/device/cpuid.c $(LIB_OBJ)
@@ -25,10 +26,12 @@ $(OLD_CPU): test/isa/old_cpu.c $(LIB_A)
 	$(call say,LINK)
 	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(LDFLAGS) -o $@ $< $(LIB_A) $(CUDA_LINK) -lm -lpthread
 check-old-cpu:
-	+@if sh tools/make/need.sh old-cpu $(PACKAGES_EMULATOR); then $(MAKE) --no-print-directory run-old-cpu; \
+	+@if sh tools/make/need.sh old-cpu $(PACKAGES_EMULATOR); then $(MAKE) --no-print-directory -Otarget run-old-cpu; \
 	else echo "SKIPPED: check-old-cpu needs $(PACKAGES_EMULATOR)"; fi
-run-old-cpu: $(OLD_CPU) $(OLD_CPU_BIN) $(HASWELL_BIN)
+run-old-cpu: run-nehalem run-haswell
+run-nehalem: $(OLD_CPU) $(OLD_CPU_BIN)
 	sh tools/make/check_old_cpu.sh Nehalem none $(OLD_CPU) $(OLD_CPU_BIN)
+run-haswell: $(OLD_CPU) $(HASWELL_BIN)
 	sh tools/make/check_old_cpu.sh Haswell avx2 $(OLD_CPU) $(HASWELL_BIN)
 
 # The NEON and i8mm levels: the library, tq-check and examples by a cross compiler, run under an
@@ -51,7 +54,7 @@ $(CODES) $(MASKS): $(B)/test/isa/%: test/isa/%.c $(LIB_A)
 	$(call say,LINK)
 	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(LDFLAGS) -o $@ $< $(LIB_A) $(CUDA_LINK) -lm -lpthread
 
-.PHONY: check-neon build-neon run-neon
+.PHONY: check-neon build-neon run-neon run-arm-programs run-neon-kernels run-i8mm-kernels
 check-neon: $(CODES)
 	+@if sh tools/make/need.sh neon $(PACKAGES_CROSS); then $(MAKE) --no-print-directory build-neon; \
 	else echo "SKIPPED: check-neon needs $(PACKAGES_CROSS)"; fi
@@ -59,8 +62,9 @@ build-neon: $(CODES)
 	@mkdir -p $(CROSS_INCLUDE)
 	@for h in $(CROSS_HEADERS); do [ ! -e /usr/include/$$h ] || ln -sfn /usr/include/$$h $(CROSS_INCLUDE)/$$h; done
 	$(CODES) > build/cross/codes.here
-	+$(CROSS_MAKE) run-neon
-run-neon: $(TQ_CHECK) $(OLD_CPU) $(CODES) $(MASKS) $(CROSS_EXAMPLES)
+	+$(CROSS_MAKE) -Otarget run-neon
+run-neon: run-neon-kernels run-i8mm-kernels run-arm-programs
+run-arm-programs: $(OLD_CPU) $(CODES) $(MASKS) $(CROSS_EXAMPLES)
 	$(PYTHON) tools/make/check_isa_arm.py aarch64-linux-gnu-objdump tools/make/lib.mk lib/device/cpuid.c $(LIB_OBJ)
 	$(EMULATE) max $(OLD_CPU) i8mm
 	$(EMULATE) neoverse-n1 $(OLD_CPU) neon
@@ -68,5 +72,7 @@ run-neon: $(TQ_CHECK) $(OLD_CPU) $(CODES) $(MASKS) $(CROSS_EXAMPLES)
 	@for cpu in $(ARM_CPUS); do $(EMULATE) $$cpu $(CODES) | diff -u build/cross/codes.here - && $(EMULATE) $$cpu $(MASKS) || exit 1; \
 		for e in $(CROSS_EXAMPLES); do $(EMULATE) $$cpu $$e >$(B)/example.log || { echo "FAILED: $$e on $$cpu" >&2; exit 1; }; \
 		done; done
+run-neon-kernels: $(TQ_CHECK)
 	$(EMULATE) neoverse-n1 $(TQ_CHECK) --level neon
+run-i8mm-kernels: $(TQ_CHECK)
 	$(EMULATE) max $(TQ_CHECK) --level i8mm

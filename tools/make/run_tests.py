@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Runs CMocka programs one after the other and adds up their results.
+"""Runs CMocka programs, as many at a time as there are CPUs, and adds up their results.
 
 The last line is "N passed, N failed". A program that crashes, hangs or runs no test
 counts as one failure, so that nothing can pass by not running.
 """
 import argparse
+import concurrent.futures
+import os
 import re
 import subprocess
 import sys
@@ -37,19 +39,22 @@ def run(program, timeout):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--timeout", type=float, default=900)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("programs", nargs="+")
     args = parser.parse_args()
     total_passed = total_failed = 0
-    for program in args.programs:
-        passed, failed, text, seconds = run(program, args.timeout)
-        name = program.split("/test/")[-1]
-        print("%-40s %4d passed %4d failed %7.1f s" % (name, passed, len(failed), seconds),
-              flush=True)
-        if failed:
-            print(text[-6000:], flush=True)
-            print("FAILED in %s: %s" % (name, ", ".join(failed)), flush=True)
-        total_passed += passed
-        total_failed += len(failed)
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        all_done = pool.map(lambda program: run(program, args.timeout), args.programs)
+        for program, done in zip(args.programs, all_done):
+            passed, failed, text, seconds = done
+            name = program.split("/test/")[-1]
+            print("%-40s %4d passed %4d failed %7.1f s" % (name, passed, len(failed), seconds),
+                  flush=True)
+            if failed:
+                print(text[-6000:], flush=True)
+                print("FAILED in %s: %s" % (name, ", ".join(failed)), flush=True)
+            total_passed += passed
+            total_failed += len(failed)
     print("%d passed, %d failed" % (total_passed, total_failed))
     return 1 if total_failed or not total_passed else 0
 

@@ -1,5 +1,5 @@
-# Tests: every test/<folder>/test_*.c is one program, linked with the static library, the
-# oracle and the helpers of test/common.
+# Tests: every test/<folder>/test_*.c is one program: a name of the one that all are linked to, with
+# the static library, the oracle and the helpers of test/common (test/programs says why).
 #   unit      may include lib/ headers
 #   api       tq.h only
 #   accuracy  tq.h and the oracle
@@ -23,23 +23,37 @@ $(B)/test/%.o: test/%.c | need-test
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(EXACT) $(TEST_CFLAGS) -MMD -MP -c $< -o $@
 
-$(B)/test/oracle/test_oracle: $(ORACLE_TEST_OBJ)
-$(B)/test/oracle/test_oracle: EXTRA_OBJ = $(ORACLE_TEST_OBJ)
-REPLAY_TEST_OBJ := $(B)/bench/replay/load.o $(B)/bench/replay/scheduler.o
-$(B)/test/unit/test_replay: $(REPLAY_TEST_OBJ)
-$(B)/test/unit/test_replay: EXTRA_OBJ = $(REPLAY_TEST_OBJ)
+# main() of test/unit/test_base.c is main_unit_test_base() there.
+$(TEST_BIN:=.o): TEST_CFLAGS += -Dmain=main_$(subst /,_,$(@:$(B)/test/%.o=%)) -Wno-missing-prototypes
 
-$(TEST_BIN): $(B)/test/%: $(B)/test/%.o $(ORACLE_OBJ) $(COMMON_OBJ) $(LIB_A)
+TAKES_ARGUMENTS := unit/test_golden api/test_snapshots_golden
+PROGRAM_NAMES := $(TEST_BIN:$(B)/test/%=%)
+program_entries = $(foreach n,$(filter-out $(TAKES_ARGUMENTS),$(PROGRAM_NAMES)),PLAIN($(subst /,$(comma),$n))) \
+	$(foreach n,$(filter $(TAKES_ARGUMENTS),$(PROGRAM_NAMES)),WITH($(subst /,$(comma),$n)))
+.PHONY: list-programs
+# Written when the list has changed only.
+$(B)/test/programs.h: list-programs
+	@mkdir -p $(@D)
+	@printf '#define PROGRAMS(PLAIN, WITH) %s\n' '$(strip $(program_entries))' >$@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+$(B)/test/programs/main.o: $(B)/test/programs.h
+$(B)/test/programs/main.o: TEST_CFLAGS += -include $(B)/test/programs.h
+
+PROGRAM_OBJ := $(B)/test/programs/main.o $(TEST_BIN:=.o) $(ORACLE_TEST_OBJ) $(ORACLE_OBJ) $(COMMON_OBJ) \
+	$(B)/bench/replay/load.o $(B)/bench/replay/scheduler.o
+$(B)/test/all: $(PROGRAM_OBJ) $(LIB_A)
 	$(call say,LINK)
-	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $< $(EXTRA_OBJ) $(COMMON_OBJ) $(ORACLE_OBJ) $(LIB_A) $(CUDA_LINK) -lcmocka -lcjson -lm -lpthread
+	$(Q)$(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -o $@ $(PROGRAM_OBJ) $(LIB_A) $(CUDA_LINK) -lcmocka -lcjson -lm -lpthread
+$(TEST_BIN): $(B)/test/all
+	$(Q)ln -sfn ../all $@
 
 tests: $(TEST_BIN)
 
-# Programs run one after the other; the runner adds up their results.
+# The runner adds up what the programs say.
 check-fast: tests
 	$(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) $(TEST_BIN)
 
--include $(TEST_BIN:=.d) $(ORACLE_OBJ:.o=.d) $(ORACLE_TEST_OBJ:.o=.d) $(COMMON_OBJ:.o=.d)
+-include $(B)/test/programs/main.d $(TEST_BIN:=.d) $(ORACLE_OBJ:.o=.d) $(ORACLE_TEST_OBJ:.o=.d) $(COMMON_OBJ:.o=.d)
 
 # The black-box tests on the kernels of this CPU, and without AVX-512.
 API_BIN = $(filter $(B)/test/api/%,$(TEST_BIN))
