@@ -34,16 +34,21 @@ run-nehalem: $(OLD_CPU) $(OLD_CPU_BIN)
 run-haswell: $(OLD_CPU) $(HASWELL_BIN)
 	sh tools/make/check_old_cpu.sh Haswell avx2 $(OLD_CPU) $(HASWELL_BIN)
 
-# The NEON and i8mm levels: the library, tq-check and examples by a cross compiler, run under an
+# The NEON and i8mm levels: the library, tq-check, examples and tests by a cross compiler, run under an
 # emulator on a CPU with everything, on one without i8mm and on one without dot products, where the
 # reference runs; code bytes are compared with those of this machine. Headers without a machine of their own
-# are taken from here.
+# are taken from here, libraries of the tests are unpacked beside the build. (The vectorizer of gcc 12 breaks
+# down over a test.)
 CROSS_CC := aarch64-linux-gnu-gcc
 CROSS_INCLUDE := build/cross/include
 CROSS_HEADERS := Random123 xxhash.h xxh3.h
-CROSS_MAKE = $(MAKE) --no-print-directory CC=$(CROSS_CC) AR=aarch64-linux-gnu-ar CUDA=0 SAN= \
-	WERROR=$(WERROR) CFLAGS='-O2 -g -isystem $(CROSS_INCLUDE)' LDFLAGS=-static
-EMULATE := qemu-aarch64 -cpu
+ARM64 := build/cross/arm64
+ARM64_LIB := $(ARM64)/usr/lib/aarch64-linux-gnu
+PACKAGES_ARM64 := libcmocka0 libcmocka-dev libcjson1 libcjson-dev
+CROSS_MAKE = $(MAKE) --no-print-directory CC=$(CROSS_CC) AR=aarch64-linux-gnu-ar CUDA=0 SAN= WERROR=$(WERROR) \
+	CFLAGS='-O2 -g -isystem $(CROSS_INCLUDE) -isystem $(ARM64)/usr/include' LDFLAGS='-L$(ARM64_LIB)' \
+	TEST_EXTRA=-fno-tree-vectorize
+EMULATE := qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=$(ARM64_LIB) -cpu
 ARM_CPUS := max neoverse-n1 cortex-a72
 CODES := $(B)/test/isa/codes
 CROSS_EXAMPLES := $(foreach e,minimal decode_loop fork_prefix engine_threads,$(B)/examples/$(e))
@@ -54,7 +59,8 @@ $(CODES) $(MASKS): $(B)/test/isa/%: test/isa/%.c $(LIB_A)
 	$(call say,LINK)
 	$(Q)$(CC) $(ALL_CFLAGS) $(WARNINGS) $(LDFLAGS) -o $@ $< $(LIB_A) $(CUDA_LINK) -lm -lpthread
 
-.PHONY: check-neon build-neon run-neon run-arm-programs run-neon-kernels run-i8mm-kernels
+.PHONY: check-neon build-neon run-neon run-arm-programs run-neon-kernels run-i8mm-kernels \
+	run-arm-tests
 check-neon: $(CODES)
 	+@if sh tools/make/need.sh neon $(PACKAGES_CROSS); then $(MAKE) --no-print-directory build-neon; \
 	else echo "SKIPPED: check-neon needs $(PACKAGES_CROSS)"; fi
@@ -62,7 +68,10 @@ build-neon: $(CODES)
 	@mkdir -p $(CROSS_INCLUDE)
 	@for h in $(CROSS_HEADERS); do [ ! -e /usr/include/$$h ] || ln -sfn /usr/include/$$h $(CROSS_INCLUDE)/$$h; done
 	$(CODES) > build/cross/codes.here
-	+$(CROSS_MAKE) -Otarget run-neon
+	+@if sh tools/make/fetch_arm64.sh $(ARM64) $(PACKAGES_ARM64); then \
+		$(CROSS_MAKE) -Otarget run-arm-tests run-neon; \
+	else echo "SKIPPED: tests on AArch64 need Debian's $(PACKAGES_ARM64) for arm64"; \
+		$(CROSS_MAKE) -Otarget run-neon; fi
 run-neon: run-neon-kernels run-i8mm-kernels run-arm-programs
 run-arm-programs: $(OLD_CPU) $(CODES) $(MASKS) $(CROSS_EXAMPLES)
 	$(PYTHON) tools/make/check_isa_arm.py aarch64-linux-gnu-objdump tools/make/lib.mk lib/device/cpuid.c $(LIB_OBJ)
@@ -76,3 +85,12 @@ run-neon-kernels: $(TQ_CHECK)
 	$(EMULATE) neoverse-n1 $(TQ_CHECK) --level neon
 run-i8mm-kernels: $(TQ_CHECK)
 	$(EMULATE) max $(TQ_CHECK) --level i8mm
+
+# All that takes seconds there; the long ones take minutes. Kernels of both levels, states and errors of one.
+ARM_TESTS := $(B)/test/unit/test_golden $(foreach t,centring codec paged pages pairs rows_nonfinite,$(B)/test/api/test_$(t))
+ARM_MORE := $(foreach t,allocation arguments_codec arguments_run batch_cases cases_surgery codec_books codec_gains \
+	forks merge protected snapshots snapshots_bad snapshots_golden strides struct_size surgery threadpool \
+	threads,$(B)/test/api/test_$(t))
+run-arm-tests: $(ARM_TESTS) $(ARM_MORE)
+	TQ_TEST_LEVEL=best $(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) --under "$(EMULATE) neoverse-n1" $(ARM_TESTS)
+	TQ_TEST_LEVEL=best $(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) --under "$(EMULATE) max" $(ARM_TESTS) $(ARM_MORE)

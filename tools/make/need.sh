@@ -6,8 +6,9 @@ mode=$1
 shift
 
 has_header() {
+    # shellcheck disable=SC2086
     printf '#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <%s>\n' "$1" |
-        ${CC:-cc} -E -x c - >/dev/null 2>&1
+        ${CC:-cc} ${CFLAGS:-} -E -x c - >/dev/null 2>&1
 }
 
 missing() {

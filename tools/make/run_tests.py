@@ -20,10 +20,10 @@ def results(text):
     return passed, names
 
 
-def run(program, timeout):
+def run(program, timeout, under):
     start = time.monotonic()
     try:
-        done = subprocess.run([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        done = subprocess.run(under + [program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               timeout=timeout, check=False)
         text, code = done.stdout.decode(errors="replace"), done.returncode
     except subprocess.TimeoutExpired as stopped:
@@ -39,12 +39,14 @@ def run(program, timeout):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--timeout", type=float, default=900)
+    parser.add_argument("--under", default="", help="command that runs programs: an emulator")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("programs", nargs="+")
     args = parser.parse_args()
     total_passed = total_failed = 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        all_done = pool.map(lambda program: run(program, args.timeout), args.programs)
+        all_done = pool.map(lambda program: run(program, args.timeout, args.under.split()),
+                            args.programs)
         for program, done in zip(args.programs, all_done):
             passed, failed, text, seconds = done
             name = program.split("/test/")[-1]

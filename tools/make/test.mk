@@ -12,7 +12,7 @@ TEST_SRC := $(wildcard test/unit/test_*.c test/api/test_*.c test/accuracy/test_*
 	test/oracle/test_oracle.c
 ORACLE_TEST_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard test/oracle/test_oracle_*.c))
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
-TEST_CFLAGS := -Itest
+TEST_CFLAGS := -Itest $(TEST_EXTRA)
 TIMEOUT ?= 900
 
 .PHONY: tests check check-fast check-asan check-header check-all-flags check-symbols

@@ -47,8 +47,8 @@ deps:
 	sh tools/make/need.sh install $(PACKAGES_BUILD) $(PACKAGES_TEST)
 
 need-build:
-	@CC='$(CC)' sh tools/make/need.sh build $(PACKAGES_BUILD)
+	@CC='$(CC)' CFLAGS='$(CFLAGS)' sh tools/make/need.sh build $(PACKAGES_BUILD)
 need-demo: need-build
-	@CC='$(CC)' sh tools/make/need.sh demo $(PACKAGES_DEMO)
+	@CC='$(CC)' CFLAGS='$(CFLAGS)' sh tools/make/need.sh demo $(PACKAGES_DEMO)
 need-test: need-build
-	@CC='$(CC)' sh tools/make/need.sh test $(PACKAGES_TEST)
+	@CC='$(CC)' CFLAGS='$(CFLAGS)' sh tools/make/need.sh test $(PACKAGES_TEST)
