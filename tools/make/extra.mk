@@ -65,14 +65,14 @@ run-tsan: $(TSAN_BIN)
 	$(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) $(TSAN_BIN)
 
 # MemorySanitizer must have compiled whatever writes memory; CMocka writes nothing that we read.
-# Reference kernels only: codes of tokens that do not exist are read and masked in vector
+# Reference kernels only (TQI_REFERENCE_ONLY): codes of tokens that do not exist are read and masked in vector
 # registers, and the sanitizer takes most vector instructions for a use of all their bits.
 # So no examples, which run the best kernels.
 MSAN_BIN := $(REPLAY_BIN) $(patsubst %.c,$(B)/%,$(wildcard test/unit/test_*.c)) \
 	$(foreach t,codec forks pages shapes,$(B)/test/api/test_$(t))
 check-msan:
 	@sh tools/make/need.sh msan clang libclang-rt-14-dev
-	+$(CHECK_MAKE) CC=clang SAN=memory CFLAGS='-O1 -g1 -fsanitize-memory-track-origins' run-msan
+	+$(CHECK_MAKE) CC=clang SAN=memory CFLAGS='-O1 -g1 -fsanitize-memory-track-origins -DTQI_REFERENCE_ONLY' run-msan
 run-msan: $(MSAN_BIN)
 	$(PYTHON) tools/make/run_tests.py --timeout $(TIMEOUT) $(MSAN_BIN)
 
