@@ -181,6 +181,39 @@ static void test_replaced(void **state) {
     for_every_format(replaced);
 }
 
+/* Tokens whose weight is exp(-300) are not heard, though their values are as large as they may be:
+ * before the one that is, in its page and behind it. */
+static void unheard(struct check *c) {
+    enum { TOKENS = 3 * 64, HEARD = 64 + 13 };
+    const size_t row = (size_t)KV_HEADS * c->c.head_dim, n = TOKENS * row;
+    float *k = must_alloc(n, sizeof *k), *v = must_alloc(n, sizeof *v);
+    struct rig rig = {.ctx = NULL};
+    for (size_t i = 0; i < n; i++) {
+        const int heard = i / row == HEARD;
+        k[i] = heard ? 20 : -20;
+        v[i] = rng_below(&c->rng, 2) ? -FLT_MAX : FLT_MAX;
+        v[i] = heard ? v[i] / FLT_MAX * (float)(1 + rng_below(&c->rng, 5)) : v[i];
+    }
+    c->c.page_tokens = 64;
+    rig_open(&rig, &c->c);
+    tq_seq seq = rig_seq(&rig);
+    OK(append(&rig, seq, TOKENS, k, v, TQ_F32));
+    struct asked a = ask_make(&rig, 1, 0, &c->rng);
+    for (size_t i = 0; i < (size_t)c->c.n_q_heads * c->c.head_dim; i++)
+        a.q[i] = 1;
+    ask(&rig, seq, 0, &a);
+    JUSTIFIED(judge(&rig, seq, 0, &a), "%s", c->name);
+    ask_free(&a);
+    rig_close(&rig);
+    free(k);
+    free(v);
+}
+
+static void test_unheard(void **state) {
+    (void)state;
+    for_every_format(unheard);
+}
+
 /* Counts go on from call to call, whoever does the work; a refused append counts nothing. */
 static void test_counts_add_up(void **state) {
     tq_cache_config config = plain_config(TQ_VARIANT_4BIT_NC, 64, KV_HEADS, 1);
@@ -324,9 +357,9 @@ static void test_spoiled_queries(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replaced),        cmocka_unit_test(test_counts_add_up),
-        cmocka_unit_test(test_fitted),          cmocka_unit_test(test_coded),
-        cmocka_unit_test(test_spoiled_queries),
+        cmocka_unit_test(test_replaced),      cmocka_unit_test(test_unheard),
+        cmocka_unit_test(test_counts_add_up), cmocka_unit_test(test_fitted),
+        cmocka_unit_test(test_coded),         cmocka_unit_test(test_spoiled_queries),
     };
     return cmocka_run_group_tests_name("rows that are not finite", tests, NULL, NULL);
 }

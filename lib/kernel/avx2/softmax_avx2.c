@@ -49,13 +49,13 @@ TQK_INLINE __m256 power_of_two(__m256 f, __m256 n) {
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), e));
 }
 
-/* 2^y, y <= 0 or small, 2^-100 below, so that no product with a gain is subnormal; NaN stays NaN.
- */
+/* 2^y, y <= 0 or small; NaN stays NaN. Below 2^-100 it is 0, so that no product with a gain is
+ * subnormal: a small number in its place would be heard from values of 10^38. */
 TQK_INLINE __m256 exponential2(__m256 y) {
     const __m256 magic = _mm256_set1_ps(MAGIC);
-    y = _mm256_max_ps(_mm256_set1_ps(-100), y);
+    const __m256 above = _mm256_cmp_ps(y, _mm256_set1_ps(-100), _CMP_NLT_UQ);
     __m256 n = _mm256_add_ps(y, magic);
-    return power_of_two(_mm256_sub_ps(y, _mm256_sub_ps(n, magic)), n);
+    return _mm256_and_ps(above, power_of_two(_mm256_sub_ps(y, _mm256_sub_ps(n, magic)), n));
 }
 
 /* tanh(x), relative error below 3e-7; NaN stays NaN. */
@@ -141,9 +141,10 @@ TQK_INLINE void look(const struct job *j, struct tqk_state_avx2 *s, __m256 most)
 /* 8 scores, not above any number, to probabilities: 2^((score - top) * factor). */
 TQK_INLINE __m256 probabilities(const struct job *j, __m256 score, __m256 top) {
     const __m256 magic = _mm256_set1_ps(MAGIC);
-    __m256 y = _mm256_max_ps(j->least, _mm256_sub_ps(score, top));
+    __m256 y = _mm256_sub_ps(score, top), above = _mm256_cmp_ps(y, j->least, _CMP_NLT_UQ);
     __m256 n = _mm256_fmadd_ps(y, j->factor, magic);
-    return power_of_two(_mm256_fmsub_ps(y, j->factor, _mm256_sub_ps(n, magic)), n);
+    return _mm256_and_ps(above,
+                         power_of_two(_mm256_fmsub_ps(y, j->factor, _mm256_sub_ps(n, magic)), n));
 }
 
 /* A row that sees all of 64 tokens. Nothing saturates: false, and nothing done, if the maximum has

@@ -132,7 +132,8 @@ TQK_INLINE void tqk_sum_lines_avx512(enum tqk_float_avx512 source, bool masked,
         }
         at += j.stride;
         row += (size_t)operands * 16;
-        valid += masked ? operands : 0;
+        if (masked)
+            valid += operands;
         ahead += j.ahead_step;
     }
 }

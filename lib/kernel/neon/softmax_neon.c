@@ -28,9 +28,11 @@ TQK_INLINE uint32x4_t seen(struct tqi_sight span, uint32_t t) {
     return vbicq_u32(last, first(t < span.first ? span.first - t : 0));
 }
 
-/* exp(x), -87 <= x <= 0, relative error below 2e-7, 1e-38 below; NaN stays NaN. */
+/* exp(x), -87 <= x <= 0, relative error below 2e-7; 0 below, as a small number would be heard from
+ * values of 10^38; NaN stays NaN. */
 TQK_INLINE float32x4_t exponential(float32x4_t x) {
     float32x4_t y = vmulq_n_f32(x, 1.44269504f);
+    uint32x4_t below = vcltq_f32(y, vdupq_n_f32(-126));
     y = vmaxq_f32(y, vdupq_n_f32(-126));
     float32x4_t n = vrndnq_f32(y), f = vsubq_f32(y, n);
     float32x4_t p = vdupq_n_f32(1.535336188319500e-4f);
@@ -41,7 +43,8 @@ TQK_INLINE float32x4_t exponential(float32x4_t x) {
     p = vfmaq_f32(vdupq_n_f32(6.931472028550421e-1f), p, f);
     p = vfmaq_f32(vdupq_n_f32(1), p, f);
     int32x4_t e = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23);
-    return vmulq_f32(p, vreinterpretq_f32_s32(e));
+    uint32x4_t power = vreinterpretq_u32_f32(vmulq_f32(p, vreinterpretq_f32_s32(e)));
+    return vreinterpretq_f32_u32(vbicq_u32(power, below));
 }
 
 /* tanh(x), relative error below 3e-7; NaN stays NaN. */
