@@ -3,8 +3,7 @@
 #include <string.h>
 
 void tqi_kernels_select(struct tqi_kernels *kernels, uint64_t features) {
-    /* Best first. (MemorySanitizer knows too few vector instructions: it sees the reference only.)
-     */
+    /* Best first. TQI_REFERENCE_ONLY is for MemorySanitizer, which knows too few vectors. */
     const struct tqi_level *all[] = {
 #if defined(TQI_REFERENCE_ONLY)
 #elif defined(__x86_64__) && defined(__GNUC__)
