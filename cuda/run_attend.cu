@@ -98,6 +98,7 @@ static void fill_way(const tqi_attend_call &call, const FastKernel *fast, const 
     way->fixed = call.invariant != 0;
     way->whole = job.whole;
     way->turn = fast ? fast->turn : 1;
+    way->entry = fast ? fast->entry : 1;
     way->window = job.call.window;
 }
 
@@ -117,9 +118,12 @@ tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &c
         find_fast(job->call.k.format, job->call.v.format, job->call.k.layout, job->call.v.layout,
                   call.group, has_edges(call, keeps) ? without_native(s->choice) : s->choice);
     if (out->fast) {
+        const FastKernel *few = kernel_of_few(*out->fast);
+        const bool whole = few && !call.invariant && few_rows &&
+                           has_few_items(s, room->limits, few->heads, few_rows);
+        out->fast = whole ? few : out->fast;
         TQI_TRY(fill_fast(s, room, layer_of(call.layer), out->fast, job));
-        job->whole = out->fast->whole && !call.invariant && few_rows &&
-                     has_few_items(s, room->limits, out->fast->heads, few_rows);
+        job->whole = whole;
     }
     fill_way(call, out->fast, *job, &out->way);
     out->way.hides = keeps;

@@ -46,7 +46,7 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
     /* Groups of tokens of a warp, its scores of a row. */
     static constexpr int R = PAGES_ / 2, S = 4 * R;
     static constexpr uint32_t QUERY_BLOCKS = NT;
-    static_assert(NT == 4 && D % 128 == 0, "32 columns, steps of 128 dims");
+    static_assert((NT == 2 || NT == 4) && D % 128 == 0, "16 or 32 columns, steps of 128 dims");
     using Edge = PageEdge<NT>;
     using Layout = Blob<KF, VF, D>;
     using Room = CodesRoom<NT, D, PAGES_>;
@@ -97,10 +97,10 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
 
     TQI_INLINE void begin_scores(const uint32_t a[J][4], int *d) const {
         const uint64_t q = operand_b(room, Room::query_block);
-        wgmma_bytes<true, true>(d, a, q, 256 >> 4);
+        wgmma_bytes<8 * NT, true, true>(d, a, q, 256 >> 4);
 #pragma unroll
         for (int j = 4; j < J; j += 4)
-            wgmma_bytes<true, false>(d, a + j, q + j * (256 >> 4), 256 >> 4);
+            wgmma_bytes<8 * NT, true, false>(d, a + j, q + j * (256 >> 4), 256 >> 4);
     }
 
     /* Of tokens 2 b and 2 b + 1 of the lane, before the factor q_scale. */
@@ -140,12 +140,12 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
             const uint2 gains =
                 load_shared8(s.address + Layout::k_gains + group_of(r) * 64 + (group.lane / 4) * 8);
             wait_products<1>();
-            pin(d[0]);
+            pin<4 * NT>(d[0]);
             join_scores(2 * r, gains.x, half, d[0], score);
             if (r == R - 1)
                 before_last();
             wait_products<0>();
-            pin(d[1]);
+            pin<4 * NT>(d[1]);
             join_scores(2 * r + 1, gains.y, half, d[1], score);
         }
 #pragma unroll
@@ -231,9 +231,9 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
     TQI_INLINE void begin_values(int c, const uint32_t (*a)[4], int *d) const {
         const uint64_t p = operand_b(room + Room::weights, Room::weights_block) + c * (1024 >> 4);
         if (c == 0)
-            wgmma_bytes<false, true>(d, a, p, 256 >> 4);
+            wgmma_bytes<8 * NT, false, true>(d, a, p, 256 >> 4);
         else
-            wgmma_bytes<false, false>(d, a, p, 256 >> 4);
+            wgmma_bytes<8 * NT, false, false>(d, a, p, 256 >> 4);
     }
 
     /* ---- pages of a turn --------------------------------------------------------------------- */
@@ -289,20 +289,20 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
             ring.wait_values(1);
             words.load(page_of(first, 2), page_of(first, 3), group.warp);
             wait_products<1>();
-            pin(d[0]);
+            pin<4 * NT>(d[0]);
             words.operands(v_table, 0, a[0]);
             begin_values(1, a[0], d[0]);
             wait_products<1>();
-            pin(d[1]);
+            pin<4 * NT>(d[1]);
             words.operands(v_table, 1, a[1]);
             begin_values(1, a[1], d[1]);
             ring.values_read(1, group.lane);
         }
         wait_products<1>();
-        pin(d[0]);
+        pin<4 * NT>(d[0]);
         this->fold(0, unit, d[0]);
         wait_products<0>();
-        pin(d[1]);
+        pin<4 * NT>(d[1]);
         this->fold(1, unit, d[1]);
     }
 };

@@ -23,8 +23,9 @@ template <int HEADS> struct EdgeRecord {
         const AttendJob &call = job.call;
         if (lane < HEADS) {
             uint32_t row = min(lane, i.rows.n_rows - 1);
-            uint64_t from, to = tqi_visible(&s, call.causal, call.window,
-                                            (i.rows.first_row + row) / call.group, &from);
+            uint64_t from,
+                to = tqi_visible(&s, call.causal, call.window,
+                                 tqi_quotient(i.rows.first_row + row, call.group), &from);
             float shift = job.cap != 0 ? TQI_LOG2E * __ldcg(&call.shift[at * HEADS + row]) : 0;
             store_shared16(address + lane * 16, from, to);
             store_shared4(address + shifts + lane * 4, __float_as_uint(shift));

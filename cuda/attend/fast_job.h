@@ -64,7 +64,15 @@ struct FastKernel {
     Arithmetic arithmetic;
     uint32_t faster; /* than the kernel on converted numbers, as measured */
     bool (*runs)();  /* whether its code is there for the current GPU; NULL = always */
+    uint32_t entry;  /* pages that entering an item takes as long as */
+    /* Of as many rows, for whole launches, where it is the faster one; NULL = itself. */
+    const FastKernel *few;
 };
+
+/* The kernel that does without prepare and merge; NULL = there is none. */
+inline const FastKernel *kernel_of_few(const FastKernel &kernel) {
+    return kernel.few ? kernel.few : kernel.whole ? &kernel : nullptr;
+}
 
 /* What a whole kernel keeps beside the shared memory that its launch asks for. */
 enum { WHOLE_SHARED = 256 };

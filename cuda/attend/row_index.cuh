@@ -68,8 +68,8 @@ struct ItemRows {
 __device__ inline ItemRows rows_of_item(const AttendJob &job, const tqi_segment &s,
                                         const tqi_cut &cut, uint32_t item) {
     ItemRows r;
-    r.kv_head = item / cut.items_per_head;
-    r.first_row = item % cut.items_per_head * job.item_rows;
+    r.kv_head = tqi_quotient(item, cut.items_per_head);
+    r.first_row = (item - r.kv_head * cut.items_per_head) * job.item_rows;
     r.n_rows = min(job.item_rows, s.n_queries * job.group - r.first_row);
     return r;
 }

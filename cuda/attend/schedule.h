@@ -11,7 +11,7 @@
  * Two ways to share the tiles out:
  *     row    the tiles of all items stand in a row that is cut evenly over the workers, where
  *            workers take several at a time between those of an item; entering an item counts
- *            as a tile
+ *            as a tile or some
  *     block  every item is cut into parts, a worker per part: few items, or results that
  *            must not depend on what else is in the batch
  */
@@ -55,6 +55,7 @@ struct tqi_way {
     uint32_t skips;  /* tiled segments, which prefill kernels take */
     uint32_t hides;  /* front and back of segments */
     uint32_t turn;   /* tiles of an item that workers of the row way take at a time; 0 = 1 */
+    uint32_t entry;  /* tiles that entering an item takes one of them as long as; 0 = 1 */
     uint64_t window; /* last tokens that a query sees; 0 = all */
 };
 
@@ -104,6 +105,11 @@ TQI_BOTH uint64_t tqi_least(uint64_t a, uint64_t b) {
 /* A GPU divides 32 bits several times faster. */
 TQI_BOTH uint64_t tqi_divide(uint64_t n, uint64_t by) {
     return (n | by) >> 32 ? n / by : (uint32_t)n / (uint32_t)by;
+}
+
+/* n / by where a GPU seldom has to divide: rows of one query token are one item. */
+TQI_BOTH uint32_t tqi_quotient(uint32_t n, uint32_t by) {
+    return n < by ? 0 : by == 1 ? n : n / by;
 }
 
 TQI_BOTH uint64_t tqi_ceil(uint64_t n, uint64_t by) {
@@ -165,7 +171,8 @@ TQI_BOTH uint32_t tqi_parts(const struct tqi_way *way, uint32_t n_tiles, uint32_
 /* ---- the choice ------------------------------------------------------------------------------ */
 
 /* Whether parts of at most `size` tiles finish before an even cut does; in times of a tile.
- * Joining costs about two of them, and in the row way pieces pile up in long items. */
+ * Joining costs about two of them, and in the row way pieces pile up in long items, and workers
+ * enter a second one. */
 TQI_BOTH uint32_t tqi_prefers_blocks(const struct tqi_way *way, uint64_t total, uint32_t longest,
                                      uint32_t size) {
     if (way->whole)
@@ -173,8 +180,8 @@ TQI_BOTH uint32_t tqi_prefers_blocks(const struct tqi_way *way, uint64_t total, 
     uint64_t warps = way->n_workers / way->n_blocks;
     uint64_t by_block = tqi_ceil(size, warps);
     uint64_t in_row = tqi_ceil(total, way->n_workers);
-    uint64_t pieces = longest / in_row + 1;
-    return by_block <= in_row + pieces / 8;
+    uint64_t pieces = longest / in_row + 1, entry = way->entry ? way->entry - 1 : 0;
+    return by_block <= in_row + pieces / 8 + entry / 2;
 }
 
 /* ---- shares --------------------------------------------------------------------------------- */
@@ -212,8 +219,9 @@ TQI_BOTH uint32_t tqi_segment_of_item(const struct tqi_cut *cuts, uint32_t n, ui
 /* ---- the row ---------------------------------------------------------------------------------
  */
 
-/* Entering an item (its queries, a piece more) takes a worker about as long as a tile. */
-enum { TQI_ENTRY_TILES = 1, TQI_ENTRY_LEAST = 8 /* tiles of a worker */ };
+/* Entering an item takes its queries, and a piece more. It counts where workers have so many more
+ * tiles than that: each gets some then. */
+enum { TQI_ENTRY_LEAST = 7 };
 
 /* The row is cut by its tiles and by an entry in front of each item. */
 struct tqi_row {
@@ -228,8 +236,9 @@ struct tqi_row {
 TQI_BOTH struct tqi_row tqi_row_of(const struct tqi_way *way, uint64_t tiles, uint32_t n_items,
                                    uint32_t busy, uint32_t n_workers) {
     struct tqi_row row = {tiles, n_items, n_workers, 0, 1};
-    if (busy == n_items && tiles >= TQI_ENTRY_LEAST * (uint64_t)n_workers)
-        row.entry = TQI_ENTRY_TILES;
+    uint32_t entry = way->entry ? way->entry : 1;
+    if (busy == n_items && tiles >= (entry + TQI_ENTRY_LEAST) * (uint64_t)n_workers)
+        row.entry = entry;
     if (way->turn && tiles >= way->turn * (uint64_t)n_workers)
         row.turn = way->turn;
     return row;

@@ -315,7 +315,12 @@ tq_status run_stream(const FastJob &job, cudaStream_t stream) {
                              Blob<kf, vf, dim>::bytes,                            \
                              stream_shared<Tile<kf, vf, nt, dim>>,                \
                              prepare_stream<Tile<kf, vf, nt, dim>, warps, slots>, \
-                             run_stream<Tile<kf, vf, nt, dim>, warps, slots>};
+                             run_stream<Tile<kf, vf, nt, dim>, warps, slots>,     \
+                             ON_CONVERTED,                                        \
+                             0,                                                   \
+                             nullptr,                                             \
+                             1,                                                   \
+                             nullptr};
 
 } /* namespace tqi */
 

@@ -301,56 +301,74 @@ template <> TQI_INLINE void wgmma_e4m3<48>(float *d, const uint32_t a[4], uint64
 #undef TQI_D8
 #undef TQI_WGMMA_HEAD
 
-/* D (64 x 32) = A (64 x 128 signed bytes, registers) B (128 x 32, signed or not), added to D unless
+/* D (64 x N) = A (64 x 128 signed bytes, registers) B (128 x N, signed or not), added to D unless
  * FIRST. One statement, since nothing may be moved to the registers between the products. */
-template <bool SIGNED, bool FIRST>
-TQI_INLINE void wgmma_bytes(int d[16], const uint32_t (*a)[4], uint64_t first, uint64_t step) {
+template <int N, bool SIGNED, bool FIRST>
+TQI_INLINE void wgmma_bytes(int *d, const uint32_t (*a)[4], uint64_t first, uint64_t step) {
+    static_assert(N == 16 || N == 32, "columns");
     const uint64_t at[4] = {first, first + step, first + 2 * step, first + 3 * step};
 #define TQI_D4(c, j) c(d[j]), c(d[j + 1]), c(d[j + 2]), c(d[j + 3])
 #define TQI_A4(i) "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3])
-#define TQI_STEP(type, a, b, adds)                             \
+#define TQI_STEP16(type, a, b, adds)                                                             \
+    "wgmma.mma_async.sync.aligned.m64n16k32.s32.s8." type " {%0,%1,%2,%3,%4,%5,%6,%7}," a ",%" b \
+    "," adds ";\n"
+#define TQI_STEP32(type, a, b, adds)                           \
     "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8." type      \
     " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}" \
     "," a ",%" b "," adds ";\n"
-#define TQI_STEPS(type, adds, c)                                                                   \
-    asm volatile("wgmma.fence.sync.aligned;\n" TQI_STEP(type, "{%16,%17,%18,%19}", "32", adds)     \
-                     TQI_STEP(type, "{%20,%21,%22,%23}", "33", "1")                                \
-                         TQI_STEP(type, "{%24,%25,%26,%27}", "34", "1")                            \
-                             TQI_STEP(type, "{%28,%29,%30,%31}", "35",                             \
-                                      "1") "wgmma.commit_group.sync.aligned;"                      \
+#define TQI_STEPS16(type, adds, c)                                                                 \
+    asm volatile("wgmma.fence.sync.aligned;\n" TQI_STEP16(type, "{%8,%9,%10,%11}", "24", adds)     \
+                     TQI_STEP16(type, "{%12,%13,%14,%15}", "25", "1")                              \
+                         TQI_STEP16(type, "{%16,%17,%18,%19}", "26", "1")                          \
+                             TQI_STEP16(type, "{%20,%21,%22,%23}", "27",                           \
+                                        "1") "wgmma.commit_group.sync.aligned;"                    \
+                 : TQI_D4(c, 0), TQI_D4(c, 4)                                                      \
+                 : TQI_A4(0), TQI_A4(1), TQI_A4(2), TQI_A4(3), "l"(at[0]), "l"(at[1]), "l"(at[2]), \
+                   "l"(at[3]))
+#define TQI_STEPS32(type, adds, c)                                                                 \
+    asm volatile("wgmma.fence.sync.aligned;\n" TQI_STEP32(type, "{%16,%17,%18,%19}", "32", adds)   \
+                     TQI_STEP32(type, "{%20,%21,%22,%23}", "33", "1")                              \
+                         TQI_STEP32(type, "{%24,%25,%26,%27}", "34", "1")                          \
+                             TQI_STEP32(type, "{%28,%29,%30,%31}", "35",                           \
+                                        "1") "wgmma.commit_group.sync.aligned;"                    \
                  : TQI_D4(c, 0), TQI_D4(c, 4), TQI_D4(c, 8), TQI_D4(c, 12)                         \
                  : TQI_A4(0), TQI_A4(1), TQI_A4(2), TQI_A4(3), "l"(at[0]), "l"(at[1]), "l"(at[2]), \
                    "l"(at[3]))
+#define TQI_STEPS(type, adds, c)    \
+    if constexpr (N == 16)          \
+        TQI_STEPS16(type, adds, c); \
+    else                            \
+        TQI_STEPS32(type, adds, c)
 #define TQI_SET "=&r"
 #define TQI_ADDED "+r"
-    if constexpr (SIGNED && FIRST)
+    if constexpr (SIGNED && FIRST) {
         TQI_STEPS("s8", "0", TQI_SET);
-    else if constexpr (SIGNED)
+    } else if constexpr (SIGNED) {
         TQI_STEPS("s8", "1", TQI_ADDED);
-    else if constexpr (FIRST)
+    } else if constexpr (FIRST) {
         TQI_STEPS("u8", "0", TQI_SET);
-    else
+    } else {
         TQI_STEPS("u8", "1", TQI_ADDED);
+    }
 #undef TQI_ADDED
 #undef TQI_SET
 #undef TQI_STEPS
-#undef TQI_STEP
+#undef TQI_STEPS16
+#undef TQI_STEPS32
+#undef TQI_STEP16
+#undef TQI_STEP32
 #undef TQI_A4
 #undef TQI_D4
 }
 
-/* Registers of 16 numbers are what they are here: nothing that makes or takes them moves past. */
-template <class T> TQI_INLINE void pin(T *x) {
-    asm volatile(""
-                 : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3]), "+r"(x[4]), "+r"(x[5]),
-                   "+r"(x[6]), "+r"(x[7]), "+r"(x[8]), "+r"(x[9]), "+r"(x[10]), "+r"(x[11]),
-                   "+r"(x[12]), "+r"(x[13]), "+r"(x[14]), "+r"(x[15]));
-}
-
-template <class T> TQI_INLINE void pin8(T *x) {
-    asm volatile(""
-                 : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3]), "+r"(x[4]), "+r"(x[5]),
-                   "+r"(x[6]), "+r"(x[7]));
+/* Registers of N numbers are what they are here: nothing that makes or takes them moves past. */
+template <int N, class T> TQI_INLINE void pin(T *x) {
+    static_assert(N % 8 == 0, "");
+#pragma unroll
+    for (int i = 0; i < N; i += 8)
+        asm volatile(""
+                     : "+r"(x[i]), "+r"(x[i + 1]), "+r"(x[i + 2]), "+r"(x[i + 3]), "+r"(x[i + 4]),
+                       "+r"(x[i + 5]), "+r"(x[i + 6]), "+r"(x[i + 7]));
 }
 
 /* Matrices of 8 x 8 16-bit elements, transposed, to rows of 16 bytes: lane l has the address of row

@@ -25,9 +25,9 @@ struct Item {
  * first one where they end. */
 TQI_INLINE void find_full(const FastJob &job, const tqi_segment &s, Item &i) {
     const AttendJob &call = job.call;
-    uint64_t from,
-        to = tqi_visible(&s, call.causal, call.window, i.rows.first_row / call.group, &from);
-    uint32_t last = (i.rows.first_row + i.rows.n_rows - 1) / call.group;
+    uint64_t from, to = tqi_visible(&s, call.causal, call.window,
+                                    tqi_quotient(i.rows.first_row, call.group), &from);
+    uint32_t last = tqi_quotient(i.rows.first_row + i.rows.n_rows - 1, call.group);
     (void)tqi_visible(&s, call.causal, call.window, last, &from);
     uint32_t end = (uint32_t)(to / FAST_TOKENS);
     i.first_full = (uint32_t)((from + FAST_TOKENS - 1) / FAST_TOKENS);

@@ -213,6 +213,7 @@ static void random_batch(uint64_t *seed) {
     plan.way.n_workers = 1 + unit_below(seed, 300);
     plan.way.n_blocks = 1 + unit_below(seed, 140);
     plan.way.turn = 1u << unit_below(seed, 3);
+    plan.way.entry = unit_below(seed, 3) ? 1 + unit_below(seed, 12) : 0;
     plan.way.window = unit_below(seed, 3) ? 0 : 1 + unit_below(seed, 500);
     plan.way.rows = 4u << unit_below(seed, 3);
     plan.n = unit_below(seed, 12);
@@ -226,12 +227,13 @@ static void random_batch(uint64_t *seed) {
 static void test_random_batches(void **state) {
     (void)state;
     uint64_t seed = 7;
-    int with_entries = 0;
+    int with_entries = 0, with_long_entries = 0;
     for (int i = 0; i < 3000; i++) {
         random_batch(&seed);
         cut_segments();
         divide_in_row();
         with_entries += plan.row.entry && plan.row.turn > 1;
+        with_long_entries += plan.row.entry > 4 && plan.row.turn == 4;
         walk();
         if (plan.busy && plan.busy <= plan.way.n_blocks) {
             divide_by_block(smallest_size());
@@ -252,6 +254,7 @@ static void test_random_batches(void **state) {
         walk();
     }
     assert_true(with_entries > 100);
+    assert_true(with_long_entries > 20);
 }
 
 /* Very long sequences: 64-bit tiles, one segment with all the rest empty. */
@@ -315,11 +318,34 @@ static void test_choice(void **state) {
     assert_false(prefers_blocks(64, 4096, 4096));
 }
 
+/* Entries that take long: a worker of many short items gets fewer tiles, and none gets nothing. */
+static void test_entries(void **state) {
+    (void)state;
+    plan.way = way_of(8);
+    plan.way.n_workers = 132 * 4;
+    plan.way.turn = 4;
+    plan.n = 64;
+    for (uint32_t s = 0; s < plan.n; s++)
+        plan.segments[s] = segment_of(512 * (s + 1), 1);
+    uint32_t least = UINT32_MAX;
+    for (uint32_t entry = 1; entry <= 16; entry *= 2) {
+        plan.way.entry = entry;
+        cut_segments();
+        divide_in_row();
+        assert_int_equal(plan.row.entry, entry);
+        walk();
+        struct tqi_work first = tqi_row_work(&plan.row, plan.cuts, 0, plan.n, 0);
+        CHECK(first.n_tiles < least, "%u tiles, before %u", first.n_tiles, least);
+        least = first.n_tiles;
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_visible),        cmocka_unit_test(test_hidden),
         cmocka_unit_test(test_random_batches), cmocka_unit_test(test_long),
         cmocka_unit_test(test_fixed),          cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_entries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

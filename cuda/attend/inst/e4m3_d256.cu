@@ -1,5 +1,5 @@
 #include "attend/e4m3_stream.cuh"
-#include "attend/group_stream.cuh"
+#include "attend/group_kernels.cuh"
 
 namespace tqi {
 extern const FastKernel wgmma_fp8_fp8_d256_r4, wgmma_fp8_fp8_d256_r8, wgmma_fp8_fp8_d256_r16;
