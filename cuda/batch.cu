@@ -262,7 +262,8 @@ tq_status attend_on(Batch *b, const tqi_step_attend *from, bool whole, cudaStrea
     TQI_TRY(attend_tiles(b, from->call, whole, stream, &skips));
     if (skips && !whole && b->counts.plain_rows == 0)
         return TQ_OK;
-    TQI_TRY(make_attend(b->state, room, from->call, room->limits.launch_rows, true, &attend));
+    TQI_TRY(make_attend(b->state, room, from->call, room->limits.launch_rows, b->counts.longest,
+                        true, &attend));
     attend.way.skips = skips;
     if (b->state->keeps) {
         uint32_t layer = attend.keeps ? from->layer_index : b->state->n_layers;

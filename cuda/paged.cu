@@ -210,7 +210,7 @@ tq_status paged_attend(void *opened, const tqi_paged_attend *job, tq_stream on) 
     const Limits &l = room.limits;
     const PrefillKernel *kernel = nullptr;
     PrefillJob prefill;
-    TQI_TRY(make_attend(s, &room, job->call, l.launch_rows, false, &attend));
+    TQI_TRY(make_attend(s, &room, job->call, l.launch_rows, job->max_length, false, &attend));
     ImportJob import = import_of(s, job, room);
     import.n_arrived = attend.job.whole ? room.n_arrived : 0;
     if (l.tiles && job->n_queries > job->n_seqs)

@@ -108,7 +108,7 @@ static bool has_edges(const tqi_attend_call &call, bool keeps) {
 }
 
 tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &call,
-                      uint32_t few_rows, bool keeps, Attend *out) {
+                      uint32_t few_rows, uint64_t longest, bool keeps, Attend *out) {
     memset(out, 0, sizeof *out); /* ways are compared as bytes */
     FastJob *job = &out->job;
     keeps = keeps && call.layer->exact;
@@ -121,7 +121,9 @@ tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &c
         const FastKernel *few = kernel_of_few(*out->fast);
         const bool whole = few && !call.invariant && few_rows &&
                            has_few_items(s, room->limits, few->heads, few_rows);
-        out->fast = whole ? few : out->fast;
+        /* where results must not depend on the batch it has one kernel */
+        if (whole || (few && !call.invariant && longest < TQI_LONG_TOKENS))
+            out->fast = few;
         TQI_TRY(fill_fast(s, room, layer_of(call.layer), out->fast, job));
         job->whole = whole;
     }
@@ -212,7 +214,7 @@ static tq_status attend_block(State *s, const tqi_attend_job *from, const PageId
     call.out.data = row_at(call.out, first);
     if (call.lse)
         call.lse += (size_t)first * s->n_q_heads;
-    TQI_TRY(make_attend(s, &s->one, call, n, kept != nullptr, &attend));
+    TQI_TRY(make_attend(s, &s->one, call, n, call.view.length, kept != nullptr, &attend));
     if (kept)
         attend.exact.only = *kept;
     attend.job.call.range = RowRange{0, n};

@@ -16,9 +16,10 @@ struct Attend {
     ExactJob exact;
 };
 
-/* few_rows: most query rows of the launch. keeps: the call's layer may keep tokens. */
+/* few_rows: most query rows of the launch. longest: tokens of the longest sequence. keeps: the
+ * call's layer may keep tokens. */
 tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &call,
-                      uint32_t few_rows, bool keeps, Attend *out);
+                      uint32_t few_rows, uint64_t longest, bool keeps, Attend *out);
 /* run_exact.cu: attention over tokens in 16 bits behind that over codes, which then goes to the
  * room; where the rows of the next launch stand there. */
 void make_exact(const State *s, const Room *room, const tqi_attend_call &call, uint32_t rows,

@@ -240,6 +240,8 @@ static tq_status make_room(State *s, const tqi_layer *layer) {
         is_new = s->sketches = true;
     if (fast)
         is_new |= add_shape(s, KernelShape{fast->heads, s->n_sms * fast->warps});
+    if (fast && fast->few)
+        is_new |= add_shape(s, KernelShape{fast->few->heads, s->n_sms * fast->few->warps});
     /* windows and softcap may need another kernel */
     fast = find_fast(side[0].format, side[1].format, side[0].layout, side[1].layout,
                      s->n_q_heads / s->n_kv_heads, without_native(s->choice));

@@ -107,6 +107,7 @@ StepCounts write_step(const StepImage &image, const tqi_step &step, uint64_t pag
         else
             counts.plain_rows += seq.n_query;
         counts.appended += seq.n_append;
+        counts.longest = max(counts.longest, seq.length + seq.n_append);
         for (int unit = 0; unit < 2; unit++)
             counts.pieces[unit] = write_pieces(
                 image.at(room.pieces[unit]), seq, page_tokens,

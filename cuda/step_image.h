@@ -41,6 +41,7 @@ struct StepCounts {
     uint32_t tiles;      /* of query rows that prefill kernels can take */
     uint32_t plain_rows; /* query tokens of the other sequences */
     uint32_t kept;       /* runs of tokens kept in 16 bits */
+    uint64_t longest;    /* tokens of a sequence, those of the step included */
 };
 
 /* Tokens of a sequence that are kept in 16 bits: in every layer at least `hidden`, with the numbers

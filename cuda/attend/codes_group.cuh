@@ -19,7 +19,7 @@ template <int NT, int D, int PAGES> struct CodesRoom {
     static constexpr uint32_t weights = NT * query_block;
     static constexpr uint32_t weights_block = PAGES * FAST_TOKENS * 8;
     static constexpr uint32_t outputs = weights + NT * weights_block;
-    /* Of four pages the scores leave no registers for them. */
+    /* Of four pages and 16 rows the scores leave no registers for them. */
     static constexpr uint32_t outputs_bytes = PAGES == 4 && NT == 4 ? NT * D * 16 : 0;
     static constexpr uint32_t maxima = outputs + outputs_bytes; /* of rows, then of gains */
     static constexpr uint32_t factors = maxima + (4 * NT + 1) * 16;

@@ -1,6 +1,7 @@
 /*
  * What a warpgroup's threads keep of an item in codes_tile.cuh: maxima, sums, outputs. Where a warp
- * has whole pages, its scores leave no registers for the outputs, which lie in shared memory then.
+ * has whole pages of 16 rows, its scores leave no registers for the outputs, which lie in shared
+ * memory then.
  */
 #ifndef TQI_CUDA_ATTEND_CODES_OUTPUTS_CUH
 #define TQI_CUDA_ATTEND_CODES_OUTPUTS_CUH

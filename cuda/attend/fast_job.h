@@ -65,9 +65,14 @@ struct FastKernel {
     uint32_t faster; /* than the kernel on converted numbers, as measured */
     bool (*runs)();  /* whether its code is there for the current GPU; NULL = always */
     uint32_t entry;  /* pages that entering an item takes as long as */
-    /* Of as many rows, for whole launches, where it is the faster one; NULL = itself. */
+    /* Of as many rows, which is faster for whole launches and short sequences; NULL = itself. */
     const FastKernel *few;
 };
+
+/* Tokens of the longest sequence of a step from which on it is not short. */
+#ifndef TQI_LONG_TOKENS
+#define TQI_LONG_TOKENS 2048
+#endif
 
 /* The kernel that does without prepare and merge; NULL = there is none. */
 inline const FastKernel *kernel_of_few(const FastKernel &kernel) {

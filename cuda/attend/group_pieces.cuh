@@ -29,7 +29,7 @@ template <class T> size_t group_shared(uint32_t groups, uint32_t asked) {
 #if TQI_WGMMA
 
 /* Barriers 1 to 4 are the groups'. */
-enum { JOIN_BARRIER = 6, PRODUCER_REGISTERS = 32 };
+enum { JOIN_BARRIER = 6, BLOCK_BARRIER = 7, PRODUCER_REGISTERS = 32 };
 
 /* The parts of a block's shared memory. */
 template <class T> struct GroupMemory {
@@ -73,6 +73,12 @@ template <class T> TQI_INLINE void write_piece(const FastJob &job, uint32_t piec
 TQI_INLINE void sync_groups(const FastJob &job) {
     asm volatile("bar.sync %0,%1;" ::"n"((int)JOIN_BARRIER), "r"(job.warps * GROUP_THREADS)
                  : "memory");
+}
+
+/* The whole block. Producers come to it from another place than groups, which synccheck takes for
+ * threads that have gone astray where it is a __syncthreads(). */
+TQI_INLINE void sync_block() {
+    asm volatile("bar.sync %0,%1;" ::"n"((int)BLOCK_BARRIER), "r"(blockDim.x) : "memory");
 }
 
 /* Factors that bring the groups' states to a joint one, which the first group writes. */

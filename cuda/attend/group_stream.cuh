@@ -216,7 +216,7 @@ TQI_INLINE void produce_all(const FastJob &job, const GroupMemory<T> &memory, co
                               ring);
         }
         if (by_block)
-            __syncthreads(); /* the slots held accumulators */
+            sync_block(); /* the slots held accumulators */
     }
 }
 
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__((MAX_GROUPS + S::PRODUCED) * 128, 1)
             store_shared4(t.room + T::Room::rest + 16, worker);
         if (run_groups(job, worker, work, by_block, memory, ring, fetch, t)) {
             allow_copies(); /* slots are free again */
-            __syncthreads();
+            sync_block();
         }
         worker = load_shared4(t.room + T::Room::rest + 16);
         g.sync();

@@ -219,9 +219,9 @@ TQI_BOTH uint32_t tqi_segment_of_item(const struct tqi_cut *cuts, uint32_t n, ui
 /* ---- the row ---------------------------------------------------------------------------------
  */
 
-/* Entering an item takes its queries, and a piece more. It counts where workers have so many more
- * tiles than that: each gets some then. */
-enum { TQI_ENTRY_LEAST = 7 };
+/* Entering an item takes its queries, and a piece more. Where it takes no longer than a tile it
+ * counts from so many tiles of a worker on. */
+enum { TQI_ENTRY_LEAST = 8 };
 
 /* The row is cut by its tiles and by an entry in front of each item. */
 struct tqi_row {
@@ -236,11 +236,14 @@ struct tqi_row {
 TQI_BOTH struct tqi_row tqi_row_of(const struct tqi_way *way, uint64_t tiles, uint32_t n_items,
                                    uint32_t busy, uint32_t n_workers) {
     struct tqi_row row = {tiles, n_items, n_workers, 0, 1};
-    uint32_t entry = way->entry ? way->entry : 1;
-    if (busy == n_items && tiles >= (entry + TQI_ENTRY_LEAST) * (uint64_t)n_workers)
+    uint32_t entry = way->entry ? way->entry : 1, turn = way->turn ? way->turn : 1;
+    /* a share that is not longer than an entry and a turn could be without tiles */
+    uint64_t units = tiles + (uint64_t)entry * n_items, least = entry + turn;
+    if (busy == n_items && units >= least * n_workers &&
+        (entry > 1 || tiles >= TQI_ENTRY_LEAST * (uint64_t)n_workers))
         row.entry = entry;
-    if (way->turn && tiles >= way->turn * (uint64_t)n_workers)
-        row.turn = way->turn;
+    if (tiles >= turn * (uint64_t)n_workers)
+        row.turn = turn;
     return row;
 }
 

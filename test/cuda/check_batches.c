@@ -60,6 +60,8 @@ static void ragged(tq_layer_formats f, struct shape shape, uint32_t n, const uin
 
 static const uint32_t mixed[] = {0, 1, 63, 64, 65, 130, 400, 31, 0, 900, 2, 200};
 static const uint32_t few[] = {1500, 40};
+/* Beside short ones: kernels for long sequences see both. */
+static const uint32_t longer[] = {2100, 1, 63, 700, 64, 2048, 5, 0, 130, 300, 2500, 77};
 
 static void formats_and_shapes(void) {
     static const uint32_t groups[] = {1, 4, 7, 16};
@@ -69,6 +71,8 @@ static void formats_and_shapes(void) {
         ragged(variants[v], (struct shape){1, 8, 128, 64, 300}, 2, few, "few");
         ragged(variants[v], (struct shape){2, groups[v % 4], 128, 64, 300}, 12, mixed, "groups");
         ragged(variants[v], (struct shape){1, 8, dims[v % 4], 64, 300}, 12, mixed, "dims");
+        ragged(variants[v], (struct shape){2, 5 + (uint32_t)v % 4, 128, 64, 300}, 12, longer,
+               "long");
         ragged(variants[v], (struct shape){15, 16, 128, 64, 300}, 12, mixed, "many heads");
     }
     for (int i = 0; i < 4; i++) {

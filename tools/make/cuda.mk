@@ -84,13 +84,15 @@ check-cuda: $(CHECK_CUDA)
 #
 # racecheck has a program of its own: it doesn't see through some habits of kernels with wgmma, which
 # TQI_RACECHECK compiles otherwise (cuda/prefill/wgmma.cuh, cuda/attend/warpgroup.cuh). These
-# objects come before the library's, so that the linker takes none of the latter.
+# objects come before the library's, so that the linker takes none of the latter. There no sequence
+# is short, so that kernels for long ones see all that the groups have.
 RACECHECK_OBJ := $(patsubst %.cu,$(B)/racecheck/%.cu.o,\
-	$(wildcard cuda/attend/inst/e4m3_*.cu cuda/attend/inst/codes_*.cu cuda/prefill/inst/*.cu))
+	$(wildcard cuda/run_attend.cu cuda/attend/inst/e4m3_*.cu cuda/attend/inst/codes_*.cu \
+	cuda/prefill/inst/*.cu))
 $(B)/racecheck/%.cu.o: %.cu | need-build
 	@mkdir -p $(@D)
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVCCFLAGS) -DTQI_RACECHECK -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(NVCC) $(NVCCFLAGS) -DTQI_RACECHECK -DTQI_LONG_TOKENS=1 -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(CHECK_CUDA)_racecheck: $(CHECK_CUDA_OBJ) $(RACECHECK_OBJ) $(B)/libturboquant.a
 	$(call say,LINK)
