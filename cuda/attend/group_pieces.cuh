@@ -75,8 +75,7 @@ TQI_INLINE void sync_groups(const FastJob &job) {
                  : "memory");
 }
 
-/* The whole block. Producers come to it from another place than groups, which synccheck takes for
- * threads that have gone astray where it is a __syncthreads(). */
+/* The whole block: producers come to it from another place than groups. */
 TQI_INLINE void sync_block() {
     asm volatile("bar.sync %0,%1;" ::"n"((int)BLOCK_BARRIER), "r"(blockDim.x) : "memory");
 }
