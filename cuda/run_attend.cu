@@ -119,10 +119,10 @@ tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &c
                   call.group, has_edges(call, keeps) ? without_native(s->choice) : s->choice);
     if (out->fast) {
         const FastKernel *few = kernel_of_few(*out->fast);
-        const bool whole = few && !call.invariant && few_rows &&
-                           has_few_items(s, room->limits, few->heads, few_rows);
         /* where results must not depend on the batch it has one kernel */
-        if (whole || (few && !call.invariant && longest < TQI_LONG_TOKENS))
+        const bool may = few && !call.invariant;
+        const bool whole = may && few_rows && has_few_items(s, room->limits, few->heads, few_rows);
+        if (whole || (may && longest < TQI_LONG_TOKENS))
             out->fast = few;
         TQI_TRY(fill_fast(s, room, layer_of(call.layer), out->fast, job));
         job->whole = whole;

@@ -224,6 +224,14 @@ static bool add_shape(State *s, const KernelShape &shape) {
     return true;
 }
 
+/* The same with a kernel of the table and the one that stands in for it. */
+static bool add_kernel(State *s, const FastKernel *kernel) {
+    bool is_new = false;
+    for (; kernel; kernel = kernel->few)
+        is_new |= add_shape(s, KernelShape{kernel->heads, s->n_sms * kernel->warps});
+    return is_new;
+}
+
 /* Memory for calls on the layer; upload() has waited for the device. */
 static tq_status make_room(State *s, const tqi_layer *layer) {
     DeviceGuard guard(s->index);
@@ -238,15 +246,11 @@ static tq_status make_room(State *s, const tqi_layer *layer) {
     bool is_new = add_shape(s, any);
     if (side[0].sketch_flips && !s->sketches)
         is_new = s->sketches = true;
-    if (fast)
-        is_new |= add_shape(s, KernelShape{fast->heads, s->n_sms * fast->warps});
-    if (fast && fast->few)
-        is_new |= add_shape(s, KernelShape{fast->few->heads, s->n_sms * fast->few->warps});
+    is_new |= add_kernel(s, fast);
     /* windows and softcap may need another kernel */
     fast = find_fast(side[0].format, side[1].format, side[0].layout, side[1].layout,
                      s->n_q_heads / s->n_kv_heads, without_native(s->choice));
-    if (fast)
-        is_new |= add_shape(s, KernelShape{fast->heads, s->n_sms * fast->warps});
+    is_new |= add_kernel(s, fast);
     if (!is_new)
         return TQ_OK;
     close_room(s, &s->one);

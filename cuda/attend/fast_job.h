@@ -64,7 +64,7 @@ struct FastKernel {
     Arithmetic arithmetic;
     uint32_t faster; /* than the kernel on converted numbers, as measured */
     bool (*runs)();  /* whether its code is there for the current GPU; NULL = always */
-    uint32_t entry;  /* pages that entering an item takes as long as */
+    uint32_t entry;  /* pages that entering an item takes as long as; 0 = 1 */
     /* Of as many rows, which is faster for whole launches and short sequences; NULL = itself. */
     const FastKernel *few;
 };
@@ -81,6 +81,16 @@ inline const FastKernel *kernel_of_few(const FastKernel &kernel) {
 
 /* What a whole kernel keeps beside the shared memory that its launch asks for. */
 enum { WHOLE_SHARED = 256 };
+
+/* Allows launches to ask for all of a block's shared memory but what the kernel keeps beside. */
+template <class... Params> tq_status allow_shared(void (*kernel)(Params...), int beside) {
+    int limit = 0, device = 0;
+    TQI_CUDA(cudaGetDevice(&device));
+    TQI_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    return check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, limit - beside),
+        "shared memory of attention");
+}
 
 /* Warps and page slots of a block with `limit` bytes of shared memory: the kernel's, or fewer
  * slots, then fewer warps. No warps: not a page fits. */

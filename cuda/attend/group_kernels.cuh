@@ -11,26 +11,14 @@ namespace tqi {
 enum { CODES16_ENTRY = 8, CODES8_ENTRY = 6 };
 
 template <class S, int MAX_GROUPS> tq_status prepare_groups() {
-    int limit = 0, device = 0;
-    TQI_CUDA(cudaGetDevice(&device));
-    TQI_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    return check(cudaFuncSetAttribute(tqk_group_stream<S, MAX_GROUPS>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, limit),
-                 "shared memory of attention");
+    return allow_shared(tqk_group_stream<S, MAX_GROUPS>, 0);
 }
 
 /* S serves streams, W whole launches: the two take a different number of pages at a time where that
  * is faster. */
 template <class S, class W, int MAX_GROUPS> tq_status prepare_both() {
-    int limit = 0, device = 0;
     TQI_TRY((prepare_groups<S, MAX_GROUPS>()));
-    TQI_CUDA(cudaGetDevice(&device));
-    TQI_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    /* static shared memory counts too */
-    return check(cudaFuncSetAttribute(tqk_group_whole<W, MAX_GROUPS>,
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      limit - WHOLE_SHARED),
-                 "shared memory of attention");
+    return allow_shared(tqk_group_whole<W, MAX_GROUPS>, WHOLE_SHARED);
 }
 
 /* Asked of the whole kernel, for all of its arithmetic. */
@@ -92,7 +80,7 @@ template <class S, class W> size_t shared_of_either(uint32_t groups, uint32_t sl
 #define TQI_WGMMA_KERNEL(name, nt, dim, groups, slots, faster)                                \
     using Shape_##name = GroupTileShape<nt, dim>;                                             \
     TQI_GROUP_KERNEL(name, TQ_FORMAT_FP8, TQ_FORMAT_FP8, Shape_##name, Shape_##name, nt, dim, \
-                     groups, slots, ON_WGMMA, faster, 1)
+                     groups, slots, ON_WGMMA, faster, 0)
 
 /* The same of integer codes, 16 rows, `pages` at a time; two where the launch is a whole one. */
 #define TQI_CODES_KERNEL(name, kf, vf, dim, pages, groups, slots)                     \

@@ -170,6 +170,11 @@ TQI_BOTH uint32_t tqi_parts(const struct tqi_way *way, uint32_t n_tiles, uint32_
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
+/* Tiles that entering an item takes a worker of the row way as long as. */
+TQI_BOTH uint32_t tqi_entry(const struct tqi_way *way) {
+    return way->entry ? way->entry : 1;
+}
+
 /* Whether parts of at most `size` tiles finish before an even cut does; in times of a tile.
  * Joining costs about two of them, and in the row way pieces pile up in long items, and workers
  * enter a second one. */
@@ -180,8 +185,8 @@ TQI_BOTH uint32_t tqi_prefers_blocks(const struct tqi_way *way, uint64_t total, 
     uint64_t warps = way->n_workers / way->n_blocks;
     uint64_t by_block = tqi_ceil(size, warps);
     uint64_t in_row = tqi_ceil(total, way->n_workers);
-    uint64_t pieces = longest / in_row + 1, entry = way->entry ? way->entry - 1 : 0;
-    return by_block <= in_row + pieces / 8 + entry / 2;
+    uint64_t pieces = longest / in_row + 1;
+    return by_block <= in_row + pieces / 8 + (tqi_entry(way) - 1) / 2;
 }
 
 /* ---- shares --------------------------------------------------------------------------------- */
@@ -236,7 +241,7 @@ struct tqi_row {
 TQI_BOTH struct tqi_row tqi_row_of(const struct tqi_way *way, uint64_t tiles, uint32_t n_items,
                                    uint32_t busy, uint32_t n_workers) {
     struct tqi_row row = {tiles, n_items, n_workers, 0, 1};
-    uint32_t entry = way->entry ? way->entry : 1, turn = way->turn ? way->turn : 1;
+    uint32_t entry = tqi_entry(way), turn = way->turn ? way->turn : 1;
     /* a share that is not longer than an entry and a turn could be without tiles */
     uint64_t units = tiles + (uint64_t)entry * n_items, least = entry + turn;
     if (busy == n_items && units >= least * n_workers &&

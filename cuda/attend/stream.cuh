@@ -274,17 +274,9 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
  */
 
 template <class T, int MAX_WARPS, int SLOTS> tq_status prepare_stream() {
-    int limit = 0, device = 0;
-    const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    TQI_CUDA(cudaGetDevice(&device));
-    TQI_CUDA(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    TQI_TRY(check(cudaFuncSetAttribute(tqk_stream<T, MAX_WARPS, SLOTS>, most, limit),
-                  "shared memory of attention"));
     if constexpr (is_whole(T::D))
-        TQI_TRY(check(
-            cudaFuncSetAttribute(tqk_stream_whole<T, MAX_WARPS, SLOTS>, most, limit - WHOLE_SHARED),
-            "shared memory of attention"));
-    return TQ_OK;
+        TQI_TRY(allow_shared(tqk_stream_whole<T, MAX_WARPS, SLOTS>, WHOLE_SHARED));
+    return allow_shared(tqk_stream<T, MAX_WARPS, SLOTS>, 0);
 }
 
 template <class T, int MAX_WARPS, int SLOTS>
@@ -315,12 +307,7 @@ tq_status run_stream(const FastJob &job, cudaStream_t stream) {
                              Blob<kf, vf, dim>::bytes,                            \
                              stream_shared<Tile<kf, vf, nt, dim>>,                \
                              prepare_stream<Tile<kf, vf, nt, dim>, warps, slots>, \
-                             run_stream<Tile<kf, vf, nt, dim>, warps, slots>,     \
-                             ON_CONVERTED,                                        \
-                             0,                                                   \
-                             nullptr,                                             \
-                             1,                                                   \
-                             nullptr};
+                             run_stream<Tile<kf, vf, nt, dim>, warps, slots>};
 
 } /* namespace tqi */
 

@@ -309,54 +309,45 @@ TQI_INLINE void wgmma_bytes(int *d, const uint32_t (*a)[4], uint64_t first, uint
     const uint64_t at[4] = {first, first + step, first + 2 * step, first + 3 * step};
 #define TQI_D4(c, j) c(d[j]), c(d[j + 1]), c(d[j + 2]), c(d[j + 3])
 #define TQI_A4(i) "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3])
-#define TQI_STEP16(type, a, b, adds)                                                             \
-    "wgmma.mma_async.sync.aligned.m64n16k32.s32.s8." type " {%0,%1,%2,%3,%4,%5,%6,%7}," a ",%" b \
-    "," adds ";\n"
-#define TQI_STEP32(type, a, b, adds)                           \
-    "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8." type      \
-    " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}" \
-    "," a ",%" b "," adds ";\n"
-#define TQI_STEPS16(type, adds, c)                                                                 \
-    asm volatile("wgmma.fence.sync.aligned;\n" TQI_STEP16(type, "{%8,%9,%10,%11}", "24", adds)     \
-                     TQI_STEP16(type, "{%12,%13,%14,%15}", "25", "1")                              \
-                         TQI_STEP16(type, "{%16,%17,%18,%19}", "26", "1")                          \
-                             TQI_STEP16(type, "{%20,%21,%22,%23}", "27",                           \
-                                        "1") "wgmma.commit_group.sync.aligned;"                    \
-                 : TQI_D4(c, 0), TQI_D4(c, 4)                                                      \
+#define TQI_STEP(shape, d, type, a, b, adds) \
+    "wgmma.mma_async.sync.aligned." shape ".s32.s8." type " " d "," a ",%" b "," adds ";\n"
+/* d: operands of the sums, which come first; a and b: those behind. */
+#define TQI_STEPS(shape, d, a0, a1, a2, a3, b0, b1, b2, b3, type, adds, sums)                      \
+    asm volatile("wgmma.fence.sync.aligned;\n" TQI_STEP(shape, d, type, a0, b0, adds)              \
+                     TQI_STEP(shape, d, type, a1, b1, "1") TQI_STEP(shape, d, type, a2, b2, "1")   \
+                         TQI_STEP(shape, d, type, a3, b3, "1") "wgmma.commit_group.sync.aligned;"  \
+                 : sums                                                                            \
                  : TQI_A4(0), TQI_A4(1), TQI_A4(2), TQI_A4(3), "l"(at[0]), "l"(at[1]), "l"(at[2]), \
                    "l"(at[3]))
-#define TQI_STEPS32(type, adds, c)                                                                 \
-    asm volatile("wgmma.fence.sync.aligned;\n" TQI_STEP32(type, "{%16,%17,%18,%19}", "32", adds)   \
-                     TQI_STEP32(type, "{%20,%21,%22,%23}", "33", "1")                              \
-                         TQI_STEP32(type, "{%24,%25,%26,%27}", "34", "1")                          \
-                             TQI_STEP32(type, "{%28,%29,%30,%31}", "35",                           \
-                                        "1") "wgmma.commit_group.sync.aligned;"                    \
-                 : TQI_D4(c, 0), TQI_D4(c, 4), TQI_D4(c, 8), TQI_D4(c, 12)                         \
-                 : TQI_A4(0), TQI_A4(1), TQI_A4(2), TQI_A4(3), "l"(at[0]), "l"(at[1]), "l"(at[2]), \
-                   "l"(at[3]))
-#define TQI_STEPS(type, adds, c)    \
-    if constexpr (N == 16)          \
-        TQI_STEPS16(type, adds, c); \
-    else                            \
-        TQI_STEPS32(type, adds, c)
+#define TQI_SUMS16(c) TQI_D4(c, 0), TQI_D4(c, 4)
+#define TQI_SUMS32(c) TQI_SUMS16(c), TQI_D4(c, 8), TQI_D4(c, 12)
+#define TQI_PRODUCT(type, adds, c)                                                                 \
+    if constexpr (N == 16)                                                                         \
+        TQI_STEPS("m64n16k32", "{%0,%1,%2,%3,%4,%5,%6,%7}", "{%8,%9,%10,%11}",                     \
+                  "{%12,%13,%14,%15}", "{%16,%17,%18,%19}", "{%20,%21,%22,%23}", "24", "25", "26", \
+                  "27", type, adds, TQI_SUMS16(c));                                                \
+    else                                                                                           \
+        TQI_STEPS("m64n32k32", "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}",          \
+                  "{%16,%17,%18,%19}", "{%20,%21,%22,%23}", "{%24,%25,%26,%27}",                   \
+                  "{%28,%29,%30,%31}", "32", "33", "34", "35", type, adds, TQI_SUMS32(c))
 #define TQI_SET "=&r"
 #define TQI_ADDED "+r"
     if constexpr (SIGNED && FIRST) {
-        TQI_STEPS("s8", "0", TQI_SET);
+        TQI_PRODUCT("s8", "0", TQI_SET);
     } else if constexpr (SIGNED) {
-        TQI_STEPS("s8", "1", TQI_ADDED);
+        TQI_PRODUCT("s8", "1", TQI_ADDED);
     } else if constexpr (FIRST) {
-        TQI_STEPS("u8", "0", TQI_SET);
+        TQI_PRODUCT("u8", "0", TQI_SET);
     } else {
-        TQI_STEPS("u8", "1", TQI_ADDED);
+        TQI_PRODUCT("u8", "1", TQI_ADDED);
     }
 #undef TQI_ADDED
 #undef TQI_SET
+#undef TQI_PRODUCT
+#undef TQI_SUMS32
+#undef TQI_SUMS16
 #undef TQI_STEPS
-#undef TQI_STEPS16
-#undef TQI_STEPS32
-#undef TQI_STEP16
-#undef TQI_STEP32
+#undef TQI_STEP
 #undef TQI_A4
 #undef TQI_D4
 }
