@@ -53,9 +53,12 @@ static tq_status shape_block(const State *s, const FastKernel *kernel, FastJob *
 
 /* What is asked for of a worker's pages while its queries are being prepared, as measured
  * (docs/experiments/gpu_decode.md, "Launches"): a page, or as many as make 8 KB. Formats with
- * larger pages wait for memory longer than they compute, and use more. */
-static uint32_t bytes_ahead(const Pages &pages) {
+ * larger pages wait for memory longer than they compute, and use more; so do workers that take four
+ * pages at a time, of which there are fewer. */
+static uint32_t bytes_ahead(const Pages &pages, const FastKernel &kernel) {
     const uint32_t least = 8 << 10, large = 12 << 10, most = 20 << 10;
+    if (kernel.turn >= 4)
+        return 3 * pages.blob_bytes;
     if (pages.blob_bytes >= large)
         return most;
     return pages.blob_bytes < least ? least : pages.blob_bytes;
@@ -81,7 +84,7 @@ static tq_status fill_fast(const State *s, const Room *room, const LayerState *l
     job->q_sketch = room->q_sketch;
     job->arrived = room->arrived;
     job->shared_limit = s->shared_limit;
-    job->ahead = s->overlap ? bytes_ahead(job->call.pages) : 0;
+    job->ahead = s->overlap ? bytes_ahead(job->call.pages, *kernel) : 0;
     job->planes = is_native(kernel->arithmetic);
     return shape_block(s, kernel, job);
 }
@@ -122,7 +125,7 @@ tq_status make_attend(const State *s, const Room *room, const tqi_attend_call &c
         /* where results must not depend on the batch it has one kernel */
         const bool may = few && !call.invariant;
         const bool whole = may && few_rows && has_few_items(s, room->limits, few->heads, few_rows);
-        if (whole || (may && longest < TQI_LONG_TOKENS))
+        if (whole || (may && longest < out->fast->long_tokens))
             out->fast = few;
         TQI_TRY(fill_fast(s, room, layer_of(call.layer), out->fast, job));
         job->whole = whole;

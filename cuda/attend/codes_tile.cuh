@@ -84,14 +84,13 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
      * memory keeps the factor of scores and half the sum of a query's integers, where values of
      * codes end in 1/2. */
     TQI_INLINE void set_rows(const FastJob &job, uint32_t first, uint32_t last) const {
-        if (group.thread >= HEADS)
+        if (group.warp != ROWS_WARP || group.lane >= HEADS)
             return;
-        const uint32_t from = first + min(group.thread, last);
-        store_shared4(this->row_scale(group.thread, false),
-                      __float_as_uint(__ldcg(job.q_scale + from)));
-        store_shared4(this->row_scale(group.thread, true), __float_as_uint(1.0f));
+        const uint32_t row = group.lane, from = first + min(row, last);
+        store_shared4(this->row_scale(row, false), __float_as_uint(__ldcg(job.q_scale + from)));
+        store_shared4(this->row_scale(row, true), __float_as_uint(1.0f));
         if (has_half(KF))
-            store_shared4(this->row_half(group.thread), (uint32_t)__ldcg(job.q_half + from));
+            store_shared4(this->row_half(row), (uint32_t)__ldcg(job.q_half + from));
     }
     /* ---- scores ------------------------------------------------------------------------------ */
 

@@ -65,14 +65,12 @@ struct FastKernel {
     uint32_t faster; /* than the kernel on converted numbers, as measured */
     bool (*runs)();  /* whether its code is there for the current GPU; NULL = always */
     uint32_t entry;  /* pages that entering an item takes as long as; 0 = 1 */
-    /* Of as many rows, which is faster for whole launches and short sequences; NULL = itself. */
+    /* Which is faster for whole launches and where the longest sequence of a step has less than
+     * `long_tokens`; NULL = itself. */
     const FastKernel *few;
+    uint32_t long_tokens;
+    uint32_t serves; /* rows of a kv head that it stands for, at most `heads`; 0 = heads */
 };
-
-/* Tokens of the longest sequence of a step from which on it is not short. */
-#ifndef TQI_LONG_TOKENS
-#define TQI_LONG_TOKENS 2048
-#endif
 
 /* The kernel that does without prepare and merge; NULL = there is none. */
 inline const FastKernel *kernel_of_few(const FastKernel &kernel) {

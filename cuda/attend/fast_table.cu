@@ -49,6 +49,11 @@ static bool is_candidate(const FastKernel &f, const KernelChoice &choice) {
     return f.faster || choice.flags & TQ_CONTEXT_FP8_NATIVE;
 }
 
+/* Rows that a kernel stands for. */
+static uint32_t height(const FastKernel &f) {
+    return f.serves ? f.serves : f.heads;
+}
+
 /* The lowest tile that takes all rows of a kv head, else the highest; of kernels alike the one
  * on wgmma or on e4m3 itself. A native tile of any height comes first where it is asked for. */
 static bool is_better(const FastKernel &f, const FastKernel &best, uint32_t rows,
@@ -56,9 +61,10 @@ static bool is_better(const FastKernel &f, const FastKernel &best, uint32_t rows
     if (choice.flags & TQ_CONTEXT_FP8_NATIVE &&
         is_native(f.arithmetic) != is_native(best.arithmetic))
         return is_native(f.arithmetic);
-    if (f.heads == best.heads)
+    const uint32_t own = height(f), other = height(best);
+    if (own == other)
         return f.arithmetic > best.arithmetic;
-    return best.heads < rows ? f.heads > best.heads : f.heads >= rows && f.heads < best.heads;
+    return other < rows ? own > other : own >= rows && own < other;
 }
 
 /* Pages of 64 tokens. */

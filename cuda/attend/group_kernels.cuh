@@ -10,6 +10,11 @@ namespace tqi {
  * (docs/experiments/gpu_decode.md). */
 enum { CODES16_ENTRY = 8, CODES8_ENTRY = 6 };
 
+/* Tokens from which on a sequence is long for eight rows. */
+#ifndef TQI_LONG_TOKENS
+#define TQI_LONG_TOKENS 2048
+#endif
+
 template <class S, int MAX_GROUPS> tq_status prepare_groups() {
     return allow_shared(tqk_group_stream<S, MAX_GROUPS>, 0);
 }
@@ -89,28 +94,30 @@ template <class S, class W> size_t shared_of_either(uint32_t groups, uint32_t sl
     TQI_GROUP_KERNEL(name, kf, vf, Shape_##name, Whole_##name, 4, dim, groups, slots, \
                      ON_WGMMA_INTEGERS, 1, CODES16_ENTRY)
 
-/* Eight rows. Few items are `few`'s, a kernel of stream.cuh. Whether these run is asked of `like`,
- * a kernel of 16 rows. */
-#define TQI_CODES8_KERNEL(name, kf, vf, dim, pages, groups, slots, few, like) \
-    using Shape_##name = CodesShape<kf, vf, 2, dim, pages, slots>;            \
-    const FastKernel name = {kf,                                              \
-                             vf,                                              \
-                             dim,                                             \
-                             8,                                               \
-                             groups,                                          \
-                             slots,                                           \
-                             0,                                               \
-                             pages,                                           \
-                             "tqk_" #name,                                    \
-                             Blob<kf, vf, dim>::bytes,                        \
-                             group_shared<Shape_##name>,                      \
-                             prepare_groups<Shape_##name, groups>,            \
-                             run_stream_of_groups<Shape_##name, groups>,      \
-                             ON_WGMMA_INTEGERS,                               \
-                             1,                                               \
-                             group_stream_runs<Whole_##like, groups>,         \
-                             CODES8_ENTRY,                                    \
-                             &few};
+/* Eight rows, or `serves` of them. Few items are `few`'s, a kernel of stream.cuh. Whether these run
+ * is asked of `like`, a kernel of 16 rows. */
+#define TQI_CODES8_KERNEL(name, kf, vf, dim, pages, groups, slots, few, like, serves, long_tokens) \
+    using Shape_##name = CodesShape<kf, vf, 2, dim, pages, slots>;                                 \
+    const FastKernel name = {kf,                                                                   \
+                             vf,                                                                   \
+                             dim,                                                                  \
+                             8,                                                                    \
+                             groups,                                                               \
+                             slots,                                                                \
+                             0,                                                                    \
+                             pages,                                                                \
+                             "tqk_" #name,                                                         \
+                             Blob<kf, vf, dim>::bytes,                                             \
+                             group_shared<Shape_##name>,                                           \
+                             prepare_groups<Shape_##name, groups>,                                 \
+                             run_stream_of_groups<Shape_##name, groups>,                           \
+                             ON_WGMMA_INTEGERS,                                                    \
+                             1,                                                                    \
+                             group_stream_runs<Whole_##like, groups>,                              \
+                             CODES8_ENTRY,                                                         \
+                             &few,                                                                 \
+                             long_tokens,                                                          \
+                             serves};
 
 } /* namespace tqi */
 

@@ -25,17 +25,29 @@ template <class T> TQI_INLINE EdgeRecord<T::HEADS> edges_of(const T &t) {
 template <class T>
 TQI_INLINE void load_query(const FastJob &job, const Item &i, const tqi_segment &s, uint32_t at,
                            uint32_t stride, T &t) {
-    constexpr uint32_t blocks = T::QUERY_BLOCKS, block_words = T::Room::query_block / 4;
-    const uint32_t *from = job.fragments + (uint64_t)at * blocks * block_words;
+    /* Of 16 bytes. */
+    constexpr uint32_t of_block = T::Room::query_block / 16, units = T::QUERY_BLOCKS * of_block;
+    constexpr uint32_t own = (units - 1) / GROUP_THREADS + 1;
+    const ulonglong2 *from = (const ulonglong2 *)job.fragments + (uint64_t)at * units;
+    ulonglong2 x[own];
+#pragma unroll
+    for (uint32_t n = 0; n < own; n++) {
+        const uint32_t u = n * GROUP_THREADS + t.group.thread;
+        x[n] = make_ulonglong2(0, 0);
+        if (u < units && T::row_of_column(u / of_block, u % 8) < i.rows.n_rows)
+            x[n] = __ldcg(from + u);
+    }
     t.group.sync(); /* the last item's are not read any more */
-    for (uint32_t w = t.group.thread; w < blocks * block_words; w += GROUP_THREADS) {
-        uint32_t row = T::row_of_column(w / block_words, w / 4 % 8);
-        store_shared4(t.room + w * 4, row < i.rows.n_rows ? __ldcg(from + w) : 0);
+#pragma unroll
+    for (uint32_t n = 0; n < own; n++) {
+        const uint32_t u = n * GROUP_THREADS + t.group.thread;
+        if (u < units)
+            store_shared16(t.room + u * 16, x[n].x, x[n].y);
     }
     t.set_rows(job, at * T::HEADS, i.rows.n_rows - 1);
     t.clear();
     if constexpr (T::RECORDS) {
-        if (t.group.warp == 0)
+        if (t.group.warp == EDGES_WARP)
             edges_of(t).keep(job, i, s, at, t.group.lane);
         if (t.group.thread == 0)
             store_shared8(t.room + T::Room::walk, (uint64_t)i.n_full << 32 | stride);
@@ -124,13 +136,18 @@ struct Rest {
  * share of the row. Both take the same code for pages. */
 template <class T, class R, class F>
 TQI_INLINE bool run_groups(const FastJob &job, uint32_t worker, const tqi_work &work, bool by_block,
-                           const GroupMemory<T> &memory, R &ring, F &fetch, T &t) {
+                           const GroupMemory<T> &memory, R &ring, F &fetch, T &t, bool &waited) {
     const uint32_t kept = t.room + T::Room::rest;
     Rest rest = {worker, work.n_tiles, work.segment, work.item};
     uint32_t tile = work.tile;
     do {
         tqi_segment s;
         Item i = enter_item(job, rest.segment, rest.item, s);
+        if (!waited) {
+            wait_for_last_kernel();
+            allow_next_kernel();
+        }
+        waited = true;
         uint32_t n = min(rest.left, i.n_tiles - tile), stride = 1;
         if (by_block) {
             const uint32_t most = (rest.left - 1) / job.warps + 1, group = t.group.index;
@@ -215,7 +232,7 @@ TQI_INLINE void produce_all(const FastJob &job, const GroupMemory<T> &memory, co
                                        by_block ? group : 0, by_block ? job.warps : 1),
                               ring);
         }
-        if (by_block)
+        if (by_block && worker + step < division.n_workers)
             sync_block(); /* the slots held accumulators */
     }
 }
@@ -254,17 +271,15 @@ __global__ void __launch_bounds__((MAX_GROUPS + S::PRODUCED) * 128, 1)
          worker < division.n_workers; worker += step) {
         const tqi_work work = fresh(&job.call.schedule.work[worker]);
         auto fetch = begin<S>(job, work, memory, ring, by_block, t);
-        if (!waited)
-            wait_for_last_kernel();
-        waited = true;
-        allow_next_kernel();
         if (g.thread == 0)
             store_shared4(t.room + T::Room::rest + 16, worker);
-        if (run_groups(job, worker, work, by_block, memory, ring, fetch, t)) {
-            allow_copies(); /* slots are free again */
+        const bool by_slots =
+            run_groups(job, worker, work, by_block, memory, ring, fetch, t, waited);
+        worker = load_shared4(t.room + T::Room::rest + 16);
+        if (by_slots && worker + step < division.n_workers) {
+            allow_copies(); /* slots held accumulators */
             sync_block();
         }
-        worker = load_shared4(t.room + T::Room::rest + 16);
         g.sync();
     }
     if (!waited)

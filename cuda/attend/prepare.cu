@@ -27,7 +27,7 @@ __device__ __forceinline__ bool rotated_row(const AttendJob &job, uint32_t warps
     return in;
 }
 
-/* The first pages of the workers, a lane a worker, on their way into the second cache: memory has
+/* The first pages of the workers, a lane a page, on their way into the second cache: memory has
  * nothing else to do until the queries are there. It does not matter what a page holds by now:
  * kernels in front that write it write to that cache. */
 __device__ __forceinline__ void ask_for_pages(const FastJob &job, uint32_t lane) {
@@ -35,19 +35,18 @@ __device__ __forceinline__ void ask_for_pages(const FastJob &job, uint32_t lane)
     const tqi_division division = fresh(job.call.schedule.share);
     const uint32_t stride = division.by_block ? job.warps : 1; /* warps of a block share its item */
     const uint32_t *table = fresh(&job.call.step.head->table);
+    const uint32_t blob = job.call.pages.blob_bytes, pages = (job.ahead - 1) / blob + 1;
+    const uint32_t n = division.n_workers * stride * pages;
     const uint64_t policy = evict_first();
-    for (uint32_t i = lane * gridDim.x + blockIdx.x; i < division.n_workers * stride;
-         i += 32 * gridDim.x) {
-        const tqi_work work = fresh(&job.call.schedule.work[i / stride]);
-        const uint8_t *page0 =
-            job.call.pages.base + (uint64_t)work.kv_head * job.call.pages.blob_bytes;
-        uint32_t left = job.ahead;
-        for (uint32_t tile = i % stride; tile < work.here && left; tile += stride) {
-            const uint64_t id = __ldcg(table + work.ids + tile);
-            const uint32_t bytes = min(left, job.call.pages.blob_bytes);
-            bulk_prefetch(page0 + id * job.page_bytes, bytes, policy);
-            left -= bytes;
-        }
+    for (uint32_t i = lane * gridDim.x + blockIdx.x; i < n; i += 32 * gridDim.x) {
+        const uint32_t worker = i / pages, page = i % pages;
+        const tqi_work work = fresh(&job.call.schedule.work[worker / stride]);
+        const uint32_t tile = worker % stride + page * stride;
+        if (tile >= work.here)
+            continue;
+        const uint64_t id = __ldcg(table + work.ids + tile);
+        bulk_prefetch(job.call.pages.base + (uint64_t)work.kv_head * blob + id * job.page_bytes,
+                      min(job.ahead - page * blob, blob), policy);
     }
 #endif
 }
@@ -113,7 +112,12 @@ LaunchShape shape_of(const AttendJob &job, const RowShape &r, cudaStream_t strea
                        stream, job.overlap != 0};
 }
 
+/* Many warps of rows in registers to a block leave multiprocessors to the kernel behind, but enough
+ * blocks have to be there to ask for its pages. */
 template <class Row> tq_status run(const FastJob &job, RowShape r, cudaStream_t stream) {
+    while (job.ahead && r.warps > 2 &&
+           4 * shape_of(job.call, r, stream).blocks <= job.call.n_blocks)
+        r.warps /= 2;
     LaunchShape shape = shape_of(job.call, r, stream);
     if (job.ahead)
         shape.threads += 32;
@@ -131,8 +135,6 @@ bool code_overlaps() {
     return attributes.ptxVersion >= 90; /* older code has no instruction for it */
 }
 
-/* Many warps of rows in registers to a block: few rows then leave most multiprocessors to the
- * kernel behind. */
 tq_status prepare_operands(const FastJob &job, cudaStream_t stream) {
     uint32_t dim = job.call.k.layout.dim;
     if (job.call.k.rotates && job.call.k.order > 1)

@@ -13,6 +13,8 @@ template <class L, int PAGES, int SLOTS> struct TurnRing;
 #if TQI_WGMMA
 
 enum { GROUP_THREADS = 128, GROUP_WARPS = 4 };
+/* Warps that look up an item's rows and its edges, at the same time. */
+enum { ROWS_WARP = 1, EDGES_WARP = 2 };
 
 struct Group {
     uint32_t index; /* in the block */

@@ -62,6 +62,8 @@ static const uint32_t mixed[] = {0, 1, 63, 64, 65, 130, 400, 31, 0, 900, 2, 200}
 static const uint32_t few[] = {1500, 40};
 /* Beside short ones: kernels for long sequences see both. */
 static const uint32_t longer[] = {2100, 1, 63, 700, 64, 2048, 5, 0, 130, 300, 2500, 77};
+/* Long for groups up to four. */
+static const uint32_t longest[] = {16400, 1, 70, 0, 2100};
 
 static void formats_and_shapes(void) {
     static const uint32_t groups[] = {1, 4, 7, 16};
@@ -75,6 +77,8 @@ static void formats_and_shapes(void) {
                "long");
         ragged(variants[v], (struct shape){15, 16, 128, 64, 300}, 12, mixed, "many heads");
     }
+    for (uint32_t v = 0; v < 4; v++) /* the integer codes, and one of groups of one */
+        ragged(variants[v % 3], (struct shape){2, 4 - v, 128, 64, 360}, 5, longest, "longest");
     for (int i = 0; i < 4; i++) {
         ragged(variants[0], (struct shape){2, groups[i], 128, 64, 300}, 12, mixed, "groups");
         ragged(variants[0], (struct shape){1, 4, dims[i], 64, 300}, 12, mixed, "dims");

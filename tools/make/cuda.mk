@@ -87,7 +87,7 @@ check-cuda: $(CHECK_CUDA)
 # objects come before the library's, so that the linker takes none of the latter. There no sequence
 # is short, so that kernels for long ones see all that the groups have.
 RACECHECK_OBJ := $(patsubst %.cu,$(B)/racecheck/%.cu.o,\
-	$(wildcard cuda/run_attend.cu cuda/attend/inst/e4m3_*.cu cuda/attend/inst/codes_*.cu \
+	$(wildcard cuda/attend/inst/e4m3_*.cu cuda/attend/inst/codes_*.cu \
 	cuda/prefill/inst/*.cu))
 $(B)/racecheck/%.cu.o: %.cu | need-build
 	@mkdir -p $(@D)
