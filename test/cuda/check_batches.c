@@ -101,6 +101,9 @@ static void many_rows(tq_layer_formats f, uint32_t dim) {
         batches_start(&b, &s, BATCH_SEQS, lengths);
         step_decode(&s);
         batches_step(&b, &s, 0, 0, "many rows");
+        b.flags = TQ_ATTEND_BATCH_INVARIANT; /* blocks take several pieces one behind another */
+        step_decode(&s);
+        batches_step(&b, &s, 0, 0, "many pieces");
     }
     batches_close(&b);
     pair_destroy(&p);
