@@ -52,9 +52,9 @@ static tq_status shape_block(const State *s, const FastKernel *kernel, FastJob *
 }
 
 /* What is asked for of a worker's pages while its queries are being prepared, as measured
- * (docs/experiments/gpu_decode.md, "Launches"): a page, or as many as make 8 KB. Formats with
- * larger pages wait for memory longer than they compute, and use more; so do workers that take four
- * pages at a time, of which there are fewer. */
+ * (docs/experiments/gpu_decode.md, "Launches" and "Few rows"): a page, or as many as make 8 KB.
+ * Formats with larger pages wait for memory longer than they compute, and use more; so do workers
+ * that take four pages at a time, of which there are fewer. */
 static uint32_t bytes_ahead(const Pages &pages, const FastKernel &kernel) {
     const uint32_t least = 8 << 10, large = 12 << 10, most = 20 << 10;
     if (kernel.turn >= 4)

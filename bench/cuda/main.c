@@ -183,15 +183,15 @@ static void run_more(void) {
         run_attend((struct bench){variants[v], 64, 8, 128, 32768, 1, 0});
         run_attend((struct bench){variants[v], 16, 8, 128, 32768, 1, 0});
     }
-    for (size_t v = 1; v < N_VARIANTS; v += v == 1 ? 3 : 2) /* few query rows */
-        for (uint32_t group = 1; group <= 4; group *= 4)
-            run_attend((struct bench){variants[v], 16, group, 128, 4096, 0, 0});
     for (uint32_t dim = 64; dim <= 256; dim += dim < 128 ? 32 : 64)
         if (dim != 128)
             run_attend((struct bench){"4bit_nc", 32, 8, dim, 32768, 0, 0});
-    for (size_t v = 1; v < N_VARIANTS; v += v == 1 ? 3 : 2)
+    for (size_t v = 1; v < N_VARIANTS; v += v == 1 ? 3 : 2) {
         for (uint64_t tokens = 1024; tokens <= 131072; tokens *= 4)
             run_attend((struct bench){variants[v], 16, 8, 128, tokens, 0, 0});
+        for (uint32_t group = 1; group <= 4; group *= 4) /* few query rows */
+            run_attend((struct bench){variants[v], 16, group, 128, 4096, 0, 0});
+    }
 }
 
 /* A prompt, a chunk of each of some prompts, one token of each sequence. */

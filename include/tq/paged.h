@@ -161,8 +161,8 @@ TQ_API tq_status tq_paged_workspace(const tq_cache *cache, uint32_t max_seqs, ui
  *  CUDA those of a batch with max_seqs = n_seqs and max_tokens = n_queries, bit for bit where both
  *  have a sequence of 2048 tokens or more (groups of up to 4: 16384; here: seqs->max_seq_len), or
  *  neither has: it decides which kernel runs. There a call plans how its work is cut, by one or two
- * small kernels in front, unless seqs->step says that a call before it did. Several threads may
- * attend at a time, each with a workspace of its own. */
+ *  small kernels in front, unless seqs->step says that a call before it did.
+ *  Several threads may attend at a time, each with a workspace of its own. */
 TQ_API TQ_WARN_UNUSED tq_status tq_paged_attend(const tq_cache *cache, uint32_t layer,
                                                 const tq_paged_pool *pool,
                                                 const tq_paged_seqs *seqs,
