@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(WARPS * 32, 1)
                              : "memory");
         };
     T t;
-    t.setup(job.table);
+    t.setup(job);
     uint64_t loaded = ~0ull;
     uint32_t phases = 0;
     for (uint64_t i = first; i < first + SLOTS; i++)
@@ -173,6 +173,7 @@ FastJob job_of(const logits *l) {
     job.call.scale = 1 / sqrt((double)LOGIT_DIM);
     job.call.shift = room.shift;
     job.k_step = 0.0238895761f / sqrtf(LOGIT_DIM);
+    job.power[0] = 16;
     for (int i = 0; i < 8; i++)
         job.table[0][i / 4] |= (uint32_t)levels[i] << 8 * (i % 4);
     job.fragments = room.fragments;

@@ -66,8 +66,8 @@ template <int NT, int D, int PAGES> struct CodesGroup {
     TQI_INLINE uint32_t row_half(uint32_t row) const {
         return room + Room::rows + (2 * HEADS + row) * 4;
     }
-    TQI_INLINE int q_half(int nt) const {
-        return (int)load_shared4(row_half(group.lane % 4) + nt * 16);
+    TQI_INLINE float q_half(int nt) const {
+        return __uint_as_float(load_shared4(row_half(group.lane % 4) + nt * 16));
     }
     TQI_INLINE float q_scale(int nt, bool scaled) const {
         return __uint_as_float(load_shared4(row_scale(group.lane % 4, scaled) + nt * 16));

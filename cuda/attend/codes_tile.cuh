@@ -49,6 +49,10 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
     static_assert((NT == 2 || NT == 4) && D % 128 == 0, "16 or 32 columns, steps of 128 dims");
     using Edge = PageEdge<NT>;
     using Layout = Blob<KF, VF, D>;
+    /* Whether places are given back some time after they have been read: of large pages less is on
+     * its way then, and memory is faster (docs/experiments/gpu_decode.md). Sixteen rows are slower
+     * than memory. */
+    static constexpr bool LATE = NT == 2 && Layout::bytes > 7168;
     using Room = CodesRoom<NT, D, PAGES_>;
     using Outputs = CodesOutputs<VF, NT, D, PAGES_>;
     using Weighed = typename Outputs::Weighed;
@@ -62,10 +66,13 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
         this->enter(g, address);
         this->high = job.power[1];
         const uint32_t sixteen = job.power[0], minus_one = 15 - sixteen;
-        k_table = ByteTable{in_register(job.table[0][0]), in_register(job.table[0][1]), one,
-                            sixteen, minus_one};
-        v_table = ByteTable{in_register(job.table[1][0]), in_register(job.table[1][1]), one,
-                            sixteen, minus_one};
+        k_table = ByteTable{in_lanes(job.table[0][0]), in_register(job.table[0][1]), one, sixteen,
+                            minus_one};
+        v_table = k_table;
+        if (KF != VF) {
+            v_table.low = in_lanes(job.table[1][0]);
+            v_table.high = in_register(job.table[1][1]);
+        }
     }
 
     /* Pages of the group: work's from tile `first` on, `step` apart. */
@@ -90,7 +97,7 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
         store_shared4(this->row_scale(row, false), __float_as_uint(__ldcg(job.q_scale + from)));
         store_shared4(this->row_scale(row, true), __float_as_uint(1.0f));
         if (has_half(KF))
-            store_shared4(this->row_half(row), (uint32_t)__ldcg(job.q_half + from));
+            store_shared4(this->row_half(row), __float_as_uint((float)__ldcg(job.q_half + from)));
     }
     /* ---- scores ------------------------------------------------------------------------------ */
 
@@ -103,14 +110,18 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
     }
 
     /* Of tokens 2 b and 2 b + 1 of the lane, before the factor q_scale. */
-    TQI_INLINE void join_scores(int b, uint32_t gains, const int half[NT], const int *d,
+    TQI_INLINE void join_scores(int b, uint32_t gains, const float half[NT], const int *d,
                                 float score[NT][S]) const {
         const float2 gain = halves_of(gains);
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
-            const int h = has_half(KF) ? half[nt] : 0;
-            score[nt][2 * b] = (float)(joined(d + 4 * nt) + h) * gain.x;
-            score[nt][2 * b + 1] = (float)(joined(d + 4 * nt + 2) + h) * gain.y;
+            float x = (float)joined(d + 4 * nt), y = (float)joined(d + 4 * nt + 2);
+            if (has_half(KF)) {
+                x += half[nt];
+                y += half[nt];
+            }
+            score[nt][2 * b] = x * gain.x;
+            score[nt][2 * b + 1] = y * gain.y;
         }
     }
 
@@ -122,7 +133,7 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
     /* A product runs while the last one is joined and the operand of the next is decoded. */
     template <class F>
     TQI_INLINE void scores(const Slot &s, float score[NT][S], float vn[S], F before_last) const {
-        int half[NT];
+        float half[NT];
 #pragma unroll
         for (int nt = 0; nt < NT; nt++)
             half[nt] = has_half(KF) ? this->q_half(nt) : 0;
@@ -263,7 +274,8 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
         if (edge)
             mask(edge_of(), score, vn);
         this->leave_max(score, vn);
-        ring.keys_read(group.lane);
+        if (!LATE)
+            ring.keys_read(group.lane);
         if (R == 1)
             words.operands(v_table, 1, a[1]);
         else
@@ -274,8 +286,13 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
             words.operands(v_table, 1, a[1]);
         this->hide_lane();
         publish_stores();
-        ring.values_read(0, group.lane);
+        if (LATE)
+            ring.keys_read(group.lane);
+        else
+            ring.values_read(0, group.lane);
         group.sync();
+        if (LATE)
+            ring.values_read(0, group.lane);
         int d[M][4 * NT];
         float unit[NT];
         static_assert(M == 2, "");

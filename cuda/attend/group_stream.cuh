@@ -146,8 +146,8 @@ TQI_INLINE bool run_groups(const FastJob &job, uint32_t worker, const tqi_work &
         if (!waited) {
             wait_for_last_kernel();
             allow_next_kernel();
+            waited = true;
         }
-        waited = true;
         uint32_t n = min(rest.left, i.n_tiles - tile), stride = 1;
         if (by_block) {
             const uint32_t most = (rest.left - 1) / job.warps + 1, group = t.group.index;

@@ -70,6 +70,15 @@ TQI_INLINE uint32_t in_register(uint32_t x) {
     return x;
 }
 
+/* x in a register of every lane. What the assembler sees to be the same for the warp it keeps in a
+ * uniform register, and moves to one of the lane's before every use that cannot read those: it is
+ * not to see that a lane's mask has one bit. */
+TQI_INLINE uint32_t in_lanes(uint32_t x) {
+    uint32_t own;
+    asm volatile("mov.u32 %0,%%lanemask_eq;" : "=r"(own));
+    return x + (uint32_t)__popc(own) - 1;
+}
+
 #define TQI_MMA_INT(name, a_type, b_type)                                                      \
     TQI_INLINE void name(int d[4], const uint32_t a[4], const uint32_t b[2], const int c[4]) { \
         asm("mma.sync.aligned.m16n8k32.row.col.s32." a_type "." b_type ".s32 "                 \

@@ -170,8 +170,9 @@ template <int VF> TQI_INLINE void pair_tokens(const uint32_t x[4], uint32_t out[
     }
 }
 
-/* Probabilities of a row against the maximum at hand, N groups, to B operands. Their bits' sum is
- * what the half of 4-bit values is multiplied with. */
+/* Probabilities of a row against the maximum at hand, N groups, to B operands. The half of 4-bit
+ * values is multiplied with the sum of their integers before they are rounded: what rounding does
+ * to the outputs is hundreds of times more. */
 template <int VF, int N>
 TQI_INLINE void weights_operand(const float p[4 * N], const float vn[4 * N],
                                 uint32_t (*out)[is_integer(VF) ? 2 : 4], float &integer_sum) {
@@ -184,7 +185,9 @@ TQI_INLINE void weights_operand(const float p[4 * N], const float vn[4 * N],
                                   : split_float<VF == TQ_FORMAT_BF16>(p[4 * r + z]);
         if constexpr (is_integer(VF)) {
             if constexpr (has_half(VF))
-                integer_sum += float(int(x[0] + x[1] + x[2] + x[3] - 4u * 0x4b000000u));
+#pragma unroll
+                for (int z = 0; z < 4; z++)
+                    integer_sum = fmaf(p[4 * r + z], vn[4 * r + z], integer_sum);
             out[r][0] = transpose16(prmt(x[0], x[1], 0x4051));
             out[r][1] = transpose16(prmt(x[2], x[3], 0x4051));
         } else {

@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     const bool by_block = division.by_block != 0;
     const uint32_t step = by_block ? gridDim.x : gridDim.x * job.warps;
     T t;
-    t.setup(job.table);
+    t.setup(job);
     t.keys.load(job.call.k, lane);
     bool waited = false;
     for (uint32_t worker = by_block ? blockIdx.x : blockIdx.x * job.warps + warp;
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(MAX_WARPS * 32, 1)
     Ring<typename T::Layout, T::SPLIT, T::PAGES, SLOTS> ring(shared, warp_bytes_of<T>(job.slots),
                                                              warp, job.warps, job.slots, lane);
     T t;
-    t.setup(job.table);
+    t.setup(job);
     t.keys.load(job.call.k, lane);
     Fetch fetch(job, work, fresh(&job.call.step.head->table), warp, job.warps);
     tqi_segment s;
