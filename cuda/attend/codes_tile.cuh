@@ -62,17 +62,10 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
     ByteTable k_table, v_table;
 
     TQI_INLINE void setup(const FastJob &job, const Group &g, uint32_t address) {
-        const uint32_t one = in_register(0x3c003c00u);
         this->enter(g, address);
         this->high = job.power[1];
-        const uint32_t sixteen = job.power[0], minus_one = 15 - sixteen;
-        k_table = ByteTable{in_lanes(job.table[0][0]), in_register(job.table[0][1]), one, sixteen,
-                            minus_one};
-        v_table = k_table;
-        if (KF != VF) {
-            v_table.low = in_lanes(job.table[1][0]);
-            v_table.high = in_register(job.table[1][1]);
-        }
+        k_table = byte_table(job.table[0], job.power[0]);
+        v_table = KF == VF ? k_table : byte_table(job.table[1], job.power[0]);
     }
 
     /* Pages of the group: work's from tile `first` on, `step` apart. */

@@ -49,14 +49,8 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 
     /* Once, before anything else. */
     TQI_INLINE void setup(const FastJob &job) {
-        const uint32_t one = in_register(0x3c003c00u);
-        k_table =
-            ByteTable{in_lanes(job.table[0][0]), in_register(job.table[0][1]), one, job.power[0]};
-        v_table = k_table;
-        if (KF != VF) {
-            v_table.low = in_lanes(job.table[1][0]);
-            v_table.high = in_register(job.table[1][1]);
-        }
+        k_table = byte_table(job.table[0], job.power[0]);
+        v_table = KF == VF ? k_table : byte_table(job.table[1], job.power[0]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             start[i] = INT_START;

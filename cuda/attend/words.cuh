@@ -196,6 +196,12 @@ struct ByteTable {
     uint32_t sixteen = 16, minus_one = ~0u; /* for multiply_add() */
 };
 
+/* Of a layer's book (FastJob::table); sixteen: a number that the compiler does not know. */
+TQI_INLINE ByteTable byte_table(const uint32_t book[2], uint32_t sixteen) {
+    return ByteTable{in_lanes(book[0]), in_register(book[1]), in_register(0x3c003c00u), sixteen,
+                     15 - sixteen};
+}
+
 /* 8 codes of a word to two operands of 4 signed bytes. */
 template <int F>
 TQI_INLINE void look_up(const ByteTable &t, uint32_t w, uint32_t &first, uint32_t &second) {
