@@ -32,10 +32,12 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
     static constexpr int PAGES = D == 64 && NT == 2 && K_INT && V_INT && !SKETCH ? 2 : 1;
     static constexpr int TURN = PAGES * GROUPS, SCORES = 4 * TURN; /* groups and scores of a turn */
     using Layout = Blob<KF, VF, D>;
-    /* Whether places are refilled as soon as words are in registers: of larger slots too much would
-     * be on its way (docs/experiments/gpu_decode.md). */
+    /* Whether places are refilled as soon as words are in registers, or those of keys behind the
+     * softmax only: of larger slots too much would be on its way (docs/experiments/gpu_decode.md,
+     * measured at head dim 128). */
     static constexpr bool EARLY =
         K_INT && V_INT && !SKETCH && SPLIT && PAGES * Layout::bytes < 8192;
+    static constexpr bool LATE = (KF == TQ_FORMAT_FP8 || KF == TQ_FORMAT_INT8) && D == 128;
     using Edge = PageEdge<NT>;
 
     uint32_t q[NT][Q_WORDS]; /* the projection from SKETCH_AT on */
@@ -155,14 +157,14 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
         float start[NT]; /* what products of sums began with, negative */
     };
 
-    /* Of the tile; any: the row sees a token. unit: of the scores, in powers of two. */
+    /* any: the row sees a token; NULL: all do. unit: of the scores, in powers of two. */
     TQI_INLINE void softmax(float score[NT][SCORES], const float unit[NT], const bool any[NT],
                             float vn[SCORES], Weights &w) {
         float v_unit = V_INT ? scale_v_gains<SCORES>(vn) : 1;
 #pragma unroll
         for (int nt = 0; nt < NT; nt++) {
             float m = row_max<SCORES>(score[nt]) * unit[nt], total = 0, p[SCORES], integers = 0;
-            if (!any[nt])
+            if (any && !any[nt])
                 m = TQI_NO_MAXIMUM;
 #pragma unroll
             for (int i = 0; i < SCORES; i++) {
@@ -299,7 +301,6 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
     /* Before the factor q_scale. read(): as early as it can be said. */
     template <class F>
     TQI_INLINE void score_pages(const Slot s[PAGES], float score[NT][SCORES], F read) const {
-
         if constexpr (is_polar(KF))
             score_polar(*this, *s, score);
 #pragma unroll
@@ -336,7 +337,8 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 #pragma unroll
             for (int n = 0; n < PAGES && V_INT; n++)
                 load_v_gains(s[n], Layout::v_gains, vn + 8 * n);
-            p.keys_read();
+            if (!LATE)
+                p.keys_read();
         });
         p.wait_values();
         if (edge) {
@@ -347,12 +349,10 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
             valid = e[0].valid;
             softmax_of_edge(score, e, vn, lane, w);
         } else {
-            bool any[NT];
-#pragma unroll
-            for (int nt = 0; nt < NT; nt++)
-                any[nt] = true;
-            softmax(score, q_scale, any, vn, w);
+            softmax(score, q_scale, nullptr, vn, w);
         }
+        if (LATE)
+            p.keys_read();
         if constexpr (V_INT && VF != TQ_FORMAT_INT8)
             return values_lm(s, w, [&] { p.values_read(); });
         if constexpr (VF == TQ_FORMAT_INT8)
