@@ -64,8 +64,8 @@ struct CodesTile : CodesShape<KF_, VF_, NT_, D_, PAGES_, SLOTS>,
     TQI_INLINE void setup(const FastJob &job, const Group &g, uint32_t address) {
         this->enter(g, address);
         this->high = job.power[1];
-        k_table = byte_table(job.table[0], job.power[0]);
-        v_table = KF == VF ? k_table : byte_table(job.table[1], job.power[0]);
+        k_table = byte_table<true>(job.table[0], job.power[0]);
+        v_table = KF == VF ? k_table : byte_table<true>(job.table[1], job.power[0]);
     }
 
     /* Pages of the group: work's from tile `first` on, `step` apart. */

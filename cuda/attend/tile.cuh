@@ -51,8 +51,8 @@ template <int KF, int VF, int NT_, int D_> struct Tile {
 
     /* Once, before anything else. */
     TQI_INLINE void setup(const FastJob &job) {
-        k_table = byte_table(job.table[0], job.power[0]);
-        v_table = KF == VF ? k_table : byte_table(job.table[1], job.power[0]);
+        k_table = byte_table<D == 64>(job.table[0], job.power[0]);
+        v_table = byte_table<D == 64>(job.table[1], job.power[0]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             start[i] = INT_START;

@@ -196,10 +196,12 @@ struct ByteTable {
     uint32_t sixteen = 16, minus_one = ~0u; /* for multiply_add() */
 };
 
-/* Of a layer's book (FastJob::table); sixteen: a number that the compiler does not know. */
-TQI_INLINE ByteTable byte_table(const uint32_t book[2], uint32_t sixteen) {
-    return ByteTable{in_lanes(book[0]), in_register(book[1]), in_register(0x3c003c00u), sixteen,
-                     15 - sixteen};
+/* Of a layer's book (FastJob::table). sixteen: a number that the compiler does not know. LANES: in
+ * lanes' registers, where the assembler would move the lower word from a uniform one before every
+ * look-up; elsewhere it does not, and they have none to spare. */
+template <bool LANES> TQI_INLINE ByteTable byte_table(const uint32_t book[2], uint32_t sixteen) {
+    const uint32_t low = LANES ? in_lanes(book[0]) : in_register(book[0]);
+    return ByteTable{low, in_register(book[1]), in_register(0x3c003c00u), sixteen, 15 - sixteen};
 }
 
 /* 8 codes of a word to two operands of 4 signed bytes. */
