@@ -292,11 +292,12 @@ template <int D, bool SLOTS> tq_status encode_rotated(FastEncodeJob f, LaunchSha
     return launch(tqk_encode_fast<D, SLOTS, false>, shape, "tqk_encode_fast", f);
 }
 
-/* Appends of few tokens a piece, or of few slots, of both sides at once when one rotates. */
+/* Appends of few tokens a piece, or of few slots, of both sides at once: when one rotates, and at
+ * head dim 128, where rows of any format have a short way. */
 template <int D, bool SLOTS> bool has_few(const FastEncodeJob &f, uint32_t rotate) {
     const EncodeJob &job = f.job;
     const uint64_t warps = (uint64_t)job.n_sms * FEW_WARPS_PER_SM;
-    if (FastShapes<D>::MIXES || !rotate)
+    if (FastShapes<D>::MIXES || (!rotate && D != QuadPlace::D))
         return false;
     return SLOTS ? job.max_rows * 2 * job.n_heads <= warps
                  : job.max_rows <= FEW_ROWS * (uint64_t)job.max_pieces;

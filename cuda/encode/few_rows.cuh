@@ -7,8 +7,7 @@
 #define TQI_CUDA_ENCODE_FEW_ROWS_CUH
 
 #include "encode/code_rows.cuh"
-#include "encode/one_row.cuh"
-#include "encode/plain.cuh"
+#include "encode/one_plain.cuh"
 
 namespace tqi {
 
@@ -127,11 +126,10 @@ template <int D> TQI_ENCODE_INLINE void prefetch_few(const FastEncodeJob &f, con
 /* ---- the kernel --------------------------------------------------------------------------------
  */
 
-/* New rows of a unit by the lanes of Few; where a row has a warp of its own those that need more
- * care, or are of other types. */
+/* New rows of a unit that rotate, by the lanes of Few. */
 template <int D, bool SHARED>
-__device__ __noinline__ void encode_few_with_care(const FastEncodeJob &f, Unit u, uint32_t *stage,
-                                                  const uint32_t *steps) {
+TQI_ENCODE_INLINE void encode_by_few(const FastEncodeJob &f, const Unit &u, uint32_t *stage,
+                                     const uint32_t *steps) {
     using R = typename FastShapes<D>::Few;
     using S = Stage<SHARED>;
     ChunkFlips flips(flips_of(f) + part_of_lane<R>() * 8);
@@ -144,10 +142,21 @@ __device__ __noinline__ void encode_few_with_care(const FastEncodeJob &f, Unit u
 /* What a warp knows before the kernel in front has ended. */
 template <int D> struct FewAhead {
     uint4 flips; /* of 4 dims */
+    float scale; /* of fp8 */
     Unit u;
     uint32_t row; /* of slots */
     bool exists;
 
+    /* What no step changes. */
+    TQI_ENCODE_INLINE void load_constants(const FastEncodeJob &f) {
+        if (!exists)
+            return;
+        const Side &s = f.job.side[u.side];
+        if (s.rotates)
+            flips = ((const uint4 *)flips_of(f))[threadIdx.x % 32];
+        else
+            scale = s.format == TQ_FORMAT_FP8 ? s.inv_scale[u.head] : 1;
+    }
     /* A unit of the pieces: also what it will read. */
     TQI_ENCODE_INLINE void find(const FastEncodeJob &f, uint32_t index) {
         uint32_t pieces = pieces_of(f);
@@ -177,6 +186,39 @@ template <int D> struct FewAhead {
     }
 };
 
+TQI_ENCODE_INLINE void load_steps(const FastEncodeJob &f, uint32_t *steps) {
+    const uint32_t lane = threadIdx.x % 32;
+    if (lane < 16)
+        steps[lane] = f.book[lane / 8].step[lane % 8];
+}
+
+/* All rows of a unit. */
+template <int D, bool SHARED>
+__device__ __noinline__ void encode_unit_by_few(const FastEncodeJob &f, Unit u, uint32_t *stage,
+                                                const uint32_t *steps) {
+    encode_by_few<D, SHARED>(f, u, stage, steps);
+}
+
+/* Rows of a unit that the short way can't take. Nothing but numbers is handed over: what the caller
+ * kept for it would lie in local memory, and a kernel of two microseconds waits for its lines. */
+template <int D, bool SLOTS>
+__device__ __noinline__ void encode_with_care(const FastEncodeJob &f, uint32_t index,
+                                              uint32_t fresh, uint32_t *stage, uint32_t *steps) {
+    FewAhead<D> a;
+    if (SLOTS) {
+        a.find_row(f, index);
+        a.find_slot(f);
+    } else {
+        a.find(f, index);
+    }
+    a.u.fresh = fresh;
+    load_steps(f, steps);
+    if (f.job.side[a.u.side].rotates)
+        encode_by_few<D, SLOTS>(f, a.u, stage, steps);
+    else
+        encode_plain<D, GROUP>(f, a.u);
+}
+
 /* A warp a unit. */
 template <int D, bool SLOTS>
 __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
@@ -184,36 +226,38 @@ __global__ void __launch_bounds__(FAST_WARPS * 32, FastShapes<D>::BLOCKS_PER_SM)
     using S = Stage<SLOTS>;
     __shared__ __align__(16) uint32_t stages[FAST_WARPS][2 * D / 8 * S::PITCH];
     __shared__ uint32_t steps[FAST_WARPS][16];
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t warp = threadIdx.x / 32, index = blockIdx.x * FAST_WARPS + warp;
     FewAhead<D> a;
     if (SLOTS)
-        a.find_row(f, blockIdx.x * FAST_WARPS + warp);
+        a.find_row(f, index);
     else
-        a.find(f, blockIdx.x * FAST_WARPS + warp);
+        a.find(f, index);
     if constexpr (D == QuadPlace::D)
-        a.flips = ((const uint4 *)flips_of(f))[lane];
-    if (lane < 16)
-        steps[warp][lane] = f.book[lane / 8].step[lane % 8];
+        a.load_constants(f);
+    else
+        load_steps(f, steps[warp]);
     if (!f.joins)
         wait_for_predecessor();
     allow_successor();
     if (SLOTS)
         a.find_slot(f);
-    Unit &u = a.u;
-    if (a.exists && !f.job.side[u.side].rotates)
-        encode_plain<D, GROUP>(f, u);
-    else if (a.exists)
-        for (uint32_t left = u.fresh; left; left &= left - 1) {
-            Unit rows = u;
-            if constexpr (D == QuadPlace::D) {
-                if (encode_one<SLOTS>(f, u, __ffs((int)left) - 1, a.flips))
-                    continue;
-                rows.fresh = left & (0u - left);
-            } else {
-                left = rows.fresh & (0u - rows.fresh); /* all of them */
-            }
-            encode_few_with_care<D, SLOTS>(f, rows, stages[warp], steps[warp]);
+    const Unit &u = a.u;
+    const bool rotates = a.exists && f.job.side[u.side].rotates;
+    if constexpr (D == QuadPlace::D) {
+        uint32_t hard = 0;
+        for (uint32_t left = a.exists ? u.fresh : 0; left; left &= left - 1) {
+            const uint32_t token = __ffs((int)left) - 1;
+            if (!(rotates ? encode_one<SLOTS>(f, u, token, a.flips)
+                          : encode_one_plain(f, u, token, a.scale)))
+                hard |= 1u << token;
         }
+        if (hard)
+            encode_with_care<D, SLOTS>(f, index, hard, stages[warp], steps[warp]);
+    } else if (rotates) {
+        encode_unit_by_few<D, SLOTS>(f, u, stages[warp], steps[warp]);
+    } else if (a.exists) {
+        encode_plain<D, GROUP>(f, u);
+    }
     if (f.joins)
         wait_for_predecessor();
 }

@@ -203,12 +203,14 @@ template <int BITS> TQI_ENCODE_INLINE bool has_value_slab(const QuadPlace &p) {
     return BITS == 4 || (BITS == 3 ? p.quad % 4 < 3 : p.quad % 2 == 0);
 }
 
-TQI_ENCODE_INLINE void put_8(const QuadPlace &p, bool keys, uint32_t w) {
+/* Codes of 8 bits; of values, fp8 has other tokens' bytes between (byte_token()). */
+template <bool FP8> TQI_ENCODE_INLINE void put_8(const QuadPlace &p, bool keys, uint32_t w) {
     if (keys) {
         *p.key_word(2 * p.chunk_of_lane() + p.quad % 2) = w;
         return;
     }
-    const uint32_t e = p.token % 8, word = e >> 1 & 1, byte = (e & 1) | (e >> 2) << 1;
+    const uint32_t e = p.token % 8, word = e >> 1 & 1, low = e & 1, high = e >> 2;
+    const uint32_t byte = FP8 ? high | low << 1 : low | high << 1;
     uint8_t *to = (uint8_t *)p.value_words(p.quad % 4 + word * (QuadPlace::D / 32)) + byte;
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -240,7 +242,7 @@ TQI_ENCODE_INLINE uint32_t put_int8(const Unit &u, const QuadPlace &p, const flo
     float largest = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most)));
     uint32_t w[1], squares = 0;
     round_8<4>(x, __fdiv_rn(127.0f, largest), w, &squares);
-    put_8(p, u.side == TQI_SIDE_K, w[0]);
+    put_8<false>(p, u.side == TQI_SIDE_K, w[0]);
     return __reduce_add_sync(~0u, squares);
 }
 

@@ -113,6 +113,7 @@ void check_batches_sanitize(void);
 void check_paged(void);
 void check_slots(void);
 void check_steps(void);
+void check_chains(void);
 void check_paged_sanitize(void);
 void check_paged_refused(void);
 void check_merge(void);

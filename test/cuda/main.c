@@ -1,7 +1,7 @@
 /* check_cuda [group ...] [I/N]: the CUDA device against the CPU's reference kernels. Groups: bytes,
- * attention, fp8, special, batches, windows, prefill, paged, slots, steps, merge, cases, kept,
- * sequences, snapshots, walks, device, two, random; all without arguments. The groups sanitize,
- * sanitize_fp8, sanitize_batches, sanitize_bytes, sanitize_paged, sanitize_prefill and
+ * attention, fp8, special, batches, windows, prefill, paged, slots, steps, chains, merge, cases,
+ * kept, sequences, snapshots, walks, device, two, random; all without arguments. The groups
+ * sanitize, sanitize_fp8, sanitize_batches, sanitize_bytes, sanitize_paged, sanitize_prefill and
  * sanitize_kept repeat a little of everything for tools that are slow. I/N runs the I-th of N parts
  * of attention, which takes longest. Skips where there is no GPU. */
 #include <cuda_runtime.h>
@@ -28,6 +28,7 @@ static const struct {
               {"paged", check_paged},
               {"slots", check_slots},
               {"steps", check_steps},
+              {"chains", check_chains},
               {"merge", check_merge},
               {"cases", check_cases},
               {"kept", check_kept},
