@@ -106,22 +106,17 @@ TQI_INLINE void joint_state(const FastJob &job, uint32_t piece, float2 *states, 
     }
 }
 
-/* Joins the states of the groups through their slots, which no copy is filling any more. */
+/* The groups' accumulators in their slots, added up. Not inlined: the compiler then keeps less for
+ * what runs once while it goes over pages. */
 template <class T>
-TQI_INLINE void join_groups(const FastJob &job, uint32_t piece, const GroupMemory<T> &memory,
-                            T &t) {
+__device__ __noinline__ void sum_groups(const FastJob &job, uint32_t piece, const uint8_t *slots,
+                                        uint32_t group_bytes) {
     const uint32_t threads = job.warps * GROUP_THREADS;
-    float factor[T::NT];
-    sync_groups(job); /* all groups have read their slots */
-    t.join_threads();
-    joint_state(job, piece, memory.states(), t, factor);
-    t.store(factor, (float *)memory.slots_of(t.group.index));
-    sync_groups(job);
     float4 *out = (float4 *)(job.call.partial + (uint64_t)piece * T::HEADS * T::D);
     for (uint32_t i = threadIdx.x; i < T::HEADS * T::D / 4; i += threads) {
-        float4 a = ((const float4 *)memory.slots_of(0))[i];
+        float4 a = ((const float4 *)slots)[i];
         for (uint32_t w = 1; w < job.warps; w++) {
-            float4 b = ((const float4 *)memory.slots_of(w))[i];
+            float4 b = ((const float4 *)(slots + w * group_bytes))[i];
             a.x += b.x;
             a.y += b.y;
             a.z += b.z;
@@ -129,6 +124,19 @@ TQI_INLINE void join_groups(const FastJob &job, uint32_t piece, const GroupMemor
         }
         out[i] = a;
     }
+}
+
+/* Joins the states of the groups through their slots, which no copy is filling any more. */
+template <class T>
+TQI_INLINE void join_groups(const FastJob &job, uint32_t piece, const GroupMemory<T> &memory,
+                            T &t) {
+    float factor[T::NT];
+    sync_groups(job); /* all groups have read their slots */
+    t.join_threads();
+    joint_state(job, piece, memory.states(), t, factor);
+    t.store(factor, (float *)memory.slots_of(t.group.index));
+    sync_groups(job);
+    sum_groups<T>(job, piece, memory.shared, group_slots_bytes<T>(memory.slots));
 }
 
 #endif /* TQI_WGMMA */
