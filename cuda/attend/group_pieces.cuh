@@ -106,11 +106,10 @@ TQI_INLINE void joint_state(const FastJob &job, uint32_t piece, float2 *states, 
     }
 }
 
-/* The groups' accumulators in their slots, added up. Not inlined: the compiler then keeps less for
- * what runs once while it goes over pages. */
+/* The groups' accumulators in their slots, added up. */
 template <class T>
-__device__ __noinline__ void sum_groups(const FastJob &job, uint32_t piece, const uint8_t *slots,
-                                        uint32_t group_bytes) {
+TQI_INLINE void sum_groups(const FastJob &job, uint32_t piece, const uint8_t *slots,
+                           uint32_t group_bytes) {
     const uint32_t threads = job.warps * GROUP_THREADS;
     float4 *out = (float4 *)(job.call.partial + (uint64_t)piece * T::HEADS * T::D);
     for (uint32_t i = threadIdx.x; i < T::HEADS * T::D / 4; i += threads) {
@@ -126,8 +125,16 @@ __device__ __noinline__ void sum_groups(const FastJob &job, uint32_t piece, cons
     }
 }
 
-/* Joins the states of the groups through their slots, which no copy is filling any more. */
+/* The same, called: the compiler then keeps nothing for what runs once while it goes over pages. */
 template <class T>
+__device__ __noinline__ void sum_groups_apart(const FastJob &job, uint32_t piece,
+                                              const uint8_t *slots, uint32_t group_bytes) {
+    sum_groups<T>(job, piece, slots, group_bytes);
+}
+
+/* Joins the states of the groups through their slots, which no copy is filling any more. APART:
+ * where that spares the loop over pages spills. */
+template <bool APART, class T>
 TQI_INLINE void join_groups(const FastJob &job, uint32_t piece, const GroupMemory<T> &memory,
                             T &t) {
     float factor[T::NT];
@@ -136,7 +143,11 @@ TQI_INLINE void join_groups(const FastJob &job, uint32_t piece, const GroupMemor
     joint_state(job, piece, memory.states(), t, factor);
     t.store(factor, (float *)memory.slots_of(t.group.index));
     sync_groups(job);
-    sum_groups<T>(job, piece, memory.shared, group_slots_bytes<T>(memory.slots));
+    const uint32_t group_bytes = group_slots_bytes<T>(memory.slots);
+    if constexpr (APART)
+        sum_groups_apart<T>(job, piece, memory.shared, group_bytes);
+    else
+        sum_groups<T>(job, piece, memory.shared, group_bytes);
 }
 
 #endif /* TQI_WGMMA */

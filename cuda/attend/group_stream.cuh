@@ -169,7 +169,7 @@ TQI_INLINE bool run_groups(const FastJob &job, uint32_t worker, const tqi_work &
         if (rest.item == Rest::BLOCK) {
             idle_turns(t.group, ring, (rest.left + T::PAGES - 1) / T::PAGES,
                        (rest.segment + T::PAGES - 1) / T::PAGES, T::BARRIERS);
-            join_groups(job, rest.piece, memory, t);
+            join_groups<T::RECORDS>(job, rest.piece, memory, t);
             return true;
         }
         if (rest.piece != Rest::NONE)
@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(MAX_GROUPS * 128, 1)
     const uint32_t most = (work.n_tiles + job.warps - 1) / job.warps;
     idle_turns(g, ring, (n + T::PAGES - 1) / T::PAGES, (most + T::PAGES - 1) / T::PAGES,
                T::BARRIERS);
-    join_groups(job, at, memory, t);
+    join_groups<false>(job, at, memory, t);
     merge_item<T>(job, i, whole, warp, g.lane);
 #endif
 }
