@@ -25,7 +25,7 @@ struct chain {
 /* ---- open and close -------------------------------------------------------------------------
  */
 
-/* Sequences of different lengths, the first ones of the last page's last token. */
+/* Sequences of different lengths; the first ends with a page, the second a token before that. */
 static void fill(struct chain *c, uint32_t longest) {
     const tq_cache_config *g = &c->config;
     const size_t row = (size_t)g->n_kv_heads * g->head_dim;
