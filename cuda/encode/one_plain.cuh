@@ -47,14 +47,9 @@ TQI_ENCODE_INLINE bool encode_one_plain(const FastEncodeJob &f, const Unit &u, u
         put_16(p, u.side == TQI_SIDE_K, v);
         return true;
     }
-    const uint32_t w[2] = {v.x, v.y};
     float x[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const uint16_t half = (uint16_t)(w[i / 2] >> 16 * (i % 2));
-        x[i] = (bf16 ? bf16_bits(half) : f16_bits(half)) * scale;
-    }
-    put_8<true>(p, u.side == TQI_SIDE_K, e4m3_pair(x[0], x[1]) | e4m3_pair(x[2], x[3]) << 16);
+    to_floats(v, !bf16, x);
+    put_8<true>(p, u.side == TQI_SIDE_K, e4m3_word(x, scale));
     return true;
 }
 

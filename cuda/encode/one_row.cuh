@@ -74,18 +74,24 @@ template <bool SHARED> struct MergedWords {
 
 /* ---- coordinates ----------------------------------------------------------------------------- */
 
-/* Signs flipped; rows of 16 bits without means. */
-TQI_ENCODE_INLINE void load_quad_of(const uint8_t *row, int32_t dtype, const uint4 &flips,
-                                    float *x) {
-    const uint32_t lane = threadIdx.x % 32, flip[4] = {flips.x, flips.y, flips.z, flips.w};
-    uint2 v = *(const uint2 *)(row + lane * 8);
+/* Four elements of 16 bits. */
+TQI_ENCODE_INLINE void to_floats(uint2 v, bool f16, float *x) {
     const uint32_t w[2] = {v.x, v.y};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         uint32_t half = i % 2 ? w[i / 2] >> 16 : w[i / 2] & 0xffffu;
-        float a = dtype == TQ_F16 ? f16_bits((uint16_t)half) : bf16_bits((uint16_t)half);
-        x[i] = __uint_as_float(__float_as_uint(a) ^ flip[i]);
+        x[i] = f16 ? f16_bits((uint16_t)half) : bf16_bits((uint16_t)half);
     }
+}
+
+/* Signs flipped; rows of 16 bits without means. */
+TQI_ENCODE_INLINE void load_quad_of(const uint8_t *row, int32_t dtype, const uint4 &flips,
+                                    float *x) {
+    const uint32_t lane = threadIdx.x % 32, flip[4] = {flips.x, flips.y, flips.z, flips.w};
+    to_floats(*(const uint2 *)(row + lane * 8), dtype == TQ_F16, x);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        x[i] = __uint_as_float(__float_as_uint(x[i]) ^ flip[i]);
 }
 
 TQI_ENCODE_INLINE float warp_sum(float s) {

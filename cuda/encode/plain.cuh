@@ -35,6 +35,12 @@ TQI_ENCODE_INLINE uint32_t e4m3_pair(float low, float high) {
 #endif
 }
 
+/* Four codes. */
+TQI_ENCODE_INLINE uint32_t e4m3_word(const float *x, float inv_scale) {
+    return e4m3_pair(x[0] * inv_scale, x[1] * inv_scale) |
+           e4m3_pair(x[2] * inv_scale, x[3] * inv_scale) << 16;
+}
+
 TQI_ENCODE_INLINE uint32_t bits16(float x, bool bf16) {
     if (bf16)
         return __bfloat16_as_ushort(
@@ -123,8 +129,7 @@ TQI_ENCODE_INLINE void plain_words(const PlainSide &p, const RawChunk<DTYPE> &c,
                 w[i] = bits16(x[2 * i], p.format == TQ_FORMAT_BF16) |
                        bits16(x[2 * i + 1], p.format == TQ_FORMAT_BF16) << 16;
             else
-                w[i] = e4m3_pair(x[4 * i] * p.inv_scale, x[4 * i + 1] * p.inv_scale) |
-                       e4m3_pair(x[4 * i + 2] * p.inv_scale, x[4 * i + 3] * p.inv_scale) << 16;
+                w[i] = e4m3_word(x + 4 * i, p.inv_scale);
     }
 }
 
