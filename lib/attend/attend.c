@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "attend/plan.h"
-#include "base/half.h"
 
 /* A worker's memory. */
 struct workspace {
@@ -62,19 +61,13 @@ static int64_t row_of(const struct tqi_attend_plan *p, const struct tqi_piece *p
 static void load_query(const struct tqi_attend_plan *p, const struct tqi_piece *piece,
                        uint32_t head, uint32_t r, float *out) {
     const tq_rows_in *q = &p->job->call.q;
+    const struct tqi_layer *layer = p->job->call.layer;
     int64_t at =
         row_of(p, piece, r) * q->token_stride + (int64_t)q_head_of(p, head, r) * q->head_stride;
-    for (uint32_t i = 0; i < p->job->call.layer->k.layout.dim; i++) {
-        if (q->dtype == TQ_F32) {
-            memcpy(&out[i], (const char *)q->data + (at + i) * 4, sizeof out[i]);
-            continue;
-        }
-        uint16_t h;
-        memcpy(&h, (const char *)q->data + (at + i) * 2, sizeof h);
-        out[i] = q->dtype == TQ_F16 ? tqi_f16_to_float(h) : tqi_bf16_to_float(h);
-    }
+    int64_t size = q->dtype == TQ_F32 ? 4 : 2;
+    layer->attend->widen((const char *)q->data + at * size, q->dtype, layer->k.layout.dim, out);
     /* Kernels know scales of one sign only: the largest score is then the largest logit. */
-    for (uint32_t i = 0; p->job->call.scale < 0 && i < p->job->call.layer->k.layout.dim; i++)
+    for (uint32_t i = 0; p->job->call.scale < 0 && i < layer->k.layout.dim; i++)
         out[i] = -out[i];
 }
 

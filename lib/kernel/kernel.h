@@ -25,6 +25,8 @@ struct tqi_nonfinite {
  * largest finite binary32. */
 typedef void tqi_load_fn(const void *row, tq_dtype dtype, uint32_t dim, const float *mean,
                          float *out, struct tqi_nonfinite *count);
+/* The same elements as they are. */
+typedef void tqi_widen_fn(const void *row, tq_dtype dtype, uint32_t dim, float *out);
 /* Writes one row with nearest-even rounding. */
 typedef void tqi_store_fn(const double *row, uint32_t dim, tq_dtype dtype, void *out);
 
@@ -119,6 +121,7 @@ struct tqi_level {
     tqi_enter_fn *enter;
     tqi_leave_fn *leave;
     tqi_load_fn *load;
+    tqi_widen_fn *widen;
     tqi_store_fn *store;
     tqi_prepare_fn *prepare;
     tqi_softcap_fn *softcap;

@@ -14,6 +14,7 @@
 #undef TQI_ACCUMULATE
 
 tqi_load_fn tqk_load_ref;
+tqi_widen_fn tqk_widen_ref;
 tqi_store_fn tqk_store_ref;
 tqi_decode_fn tqk_decode_ref;
 size_t tqk_encode_scratch_ref(const struct tqi_rows *rows);

@@ -48,6 +48,8 @@ const struct tqi_level *find_level(const char *name);
 
 void check_attend(struct result *r, const struct tqi_level *level, tq_format k, tq_format v);
 void check_encode(struct result *r, const struct tqi_level *level, tq_format f, unsigned rows);
+/* Stages widen and store. */
+void check_caller_rows(struct result *r, const struct tqi_level *level);
 /* Of a level (NULL = all), of formats with `text` in their names. */
 void bench_kernels(const char *only, const char *text);
 

@@ -89,6 +89,27 @@ static unsigned check_all(const char *only, const char *text, unsigned *passed) 
     return failed;
 }
 
+/* What the kernels of a level share. */
+static unsigned check_levels(const char *only, const char *text, unsigned *passed) {
+    struct tqi_kernels all;
+    unsigned failed = 0;
+    tqi_kernels_select(&all, tqi_cpu_features(UINT64_MAX));
+    for (uint32_t i = 0; i < all.n_levels; i++) {
+        const struct tqi_level *level = all.level[i];
+        struct result r = {0, 0, 0};
+        char name[64];
+        (void)snprintf(name, sizeof name, "widen_store_%s", level->name);
+        if (strcmp(level->name, "ref") == 0 || (only && strcmp(only, level->name) != 0) ||
+            !strstr(name, text))
+            continue;
+        check_caller_rows(&r, level);
+        printf("%-28s %6u passed %4u failed\n", name, r.passed, r.failed);
+        *passed += r.passed;
+        failed += r.failed;
+    }
+    return failed;
+}
+
 int main(int argc, char **argv) {
     uint64_t seed = 1; /* a run is repeatable; --seed looks further */
     const char *only = NULL, *text = "";
@@ -111,6 +132,7 @@ int main(int argc, char **argv) {
     printf("seed %llu\n", (unsigned long long)seed);
     seed_random(seed);
     unsigned failed = check_all(only, text, &passed);
+    failed += check_levels(only, text, &passed);
     printf("%u passed, %u failed\n", passed, failed);
     return failed ? 1 : 0;
 }

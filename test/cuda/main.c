@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "gpu.h"
 
@@ -63,6 +64,8 @@ static int take_part(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     int n = 0;
+    /* what has been said is seen of a run that is stopped, too */
+    (void)setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     argc = take_part(argc, argv);
     if (argc == 0)
         return 2;
@@ -72,9 +75,10 @@ int main(int argc, char **argv) {
     }
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         if (wanted(groups[i].name, argc, argv)) {
+            const time_t start = time(NULL);
+            printf("check_cuda: %s begins\n", groups[i].name);
             groups[i].run();
-            printf("check_cuda: %s done\n", groups[i].name);
-            fflush(stdout);
+            printf("check_cuda: %s done, %.0f s\n", groups[i].name, difftime(time(NULL), start));
         }
     return gpu_report();
 }

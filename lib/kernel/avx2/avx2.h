@@ -144,6 +144,8 @@ tqi_state_clear_fn tqk_state_clear_avx2;
 tqi_state_merge_fn tqk_state_merge_avx2;
 tqi_state_finish_fn tqk_state_finish_avx2;
 tqi_load_fn tqk_load_avx2;
+tqi_widen_fn tqk_widen_avx2;
+tqi_store_fn tqk_store_avx2;
 /* Tables of a query by codes of polar keys and by signs of a sketch, see simd/query_tables.h:
  * their bytes; those of a whole query of polar keys; those of the sketch for a rotated row times
  * 2^e, which is destroyed; and the share of the sketch in scores, whose tables are `sketch_at`

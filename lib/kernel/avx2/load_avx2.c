@@ -1,5 +1,5 @@
-/* Stage load: the caller's elements to binary32. Rows with an element that is not finite go
- * to the reference, which replaces and counts it. */
+/* Stages load and widen: the caller's elements to binary32. Rows to load with an element that is
+ * not finite go to the reference, which replaces and counts it. */
 #include <float.h>
 
 #include "kernel/avx2/avx2.h"
@@ -36,4 +36,9 @@ void tqk_load_avx2(const void *row, tq_dtype dtype, uint32_t dim, const float *m
                                     : load(row, TQ_BF16, dim, mean, out);
     if (!finite)
         tqk_load_ref(row, dtype, dim, mean, out, count);
+}
+
+void tqk_widen_avx2(const void *row, tq_dtype dtype, uint32_t dim, float *out) {
+    for (uint32_t i = 0; i < dim; i += 8)
+        _mm256_storeu_ps(out + i, elements(row, dtype, i));
 }

@@ -94,6 +94,8 @@ int32_t tqk_split_query_avx512(const struct tqi_rows *k, const float *row,
 void tqk_order_plane_avx512(const struct tqi_rows *k, const uint8_t *plane, uint8_t *to);
 
 tqi_load_fn tqk_load_avx512;
+tqi_widen_fn tqk_widen_avx512;
+tqi_store_fn tqk_store_avx512;
 /* Tables of a query by codes of polar keys and by signs of a sketch, see simd/query_tables.h:
  * their bytes; those of a whole query of polar keys; those of the sketch for a rotated row times
  * 2^e, which is destroyed; and the share of the sketch in scores, whose tables are `sketch_at`

@@ -1,5 +1,5 @@
-/* Stage load: the caller's elements to binary32. Rows with an element that is not finite go
- * to the reference, which replaces and counts it. */
+/* Stages load and widen: the caller's elements to binary32. Rows to load with an element that is
+ * not finite go to the reference, which replaces and counts it. */
 #include <float.h>
 
 #include "kernel/avx512/avx512.h"
@@ -35,4 +35,9 @@ void tqk_load_avx512(const void *row, tq_dtype dtype, uint32_t dim, const float 
                                     : load(row, TQ_BF16, dim, mean, out);
     if (!finite)
         tqk_load_ref(row, dtype, dim, mean, out, count);
+}
+
+void tqk_widen_avx512(const void *row, tq_dtype dtype, uint32_t dim, float *out) {
+    for (uint32_t i = 0; i < dim; i += 16)
+        _mm512_storeu_ps(out + i, elements(row, dtype, i));
 }

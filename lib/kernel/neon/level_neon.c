@@ -10,6 +10,7 @@ static const struct tqi_level level = {
     .scratch_bytes = tqk_scratch_bytes_neon,
     .encode_scratch = tqk_encode_scratch_neon,
     .load = tqk_load_neon,
+    .widen = tqk_widen_ref,
     .store = tqk_store_ref,
     .prepare = tqk_prepare_neon,
     .softcap = tqk_softcap_neon,

@@ -10,6 +10,7 @@ static const struct tqi_level level = {
     .scratch_bytes = tqk_scratch_bytes_ref,
     .encode_scratch = tqk_encode_scratch_ref,
     .load = tqk_load_ref,
+    .widen = tqk_widen_ref,
     .store = tqk_store_ref,
     .prepare = tqk_prepare_ref,
     .softcap = tqk_softcap_ref,

@@ -38,6 +38,11 @@ void tqk_load_ref(const void *row, tq_dtype dtype, uint32_t dim, const float *me
     }
 }
 
+void tqk_widen_ref(const void *row, tq_dtype dtype, uint32_t dim, float *out) {
+    for (uint32_t i = 0; i < dim; i++)
+        out[i] = element(row, dtype, i);
+}
+
 /* Binary32 on the way to 16 bits: rounded to odd, so that the second rounding is the only
  * one that shows. */
 static float to_odd(double x) {
